@@ -1,0 +1,5 @@
+"""`python -m andrea` is `andrea`."""
+
+from andrea.cli import main
+
+main()

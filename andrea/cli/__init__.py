@@ -1,0 +1,51 @@
+"""The command line. Every command: parse, call one function, show."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from andrea.cli import count, data, evaluate, generate, runs, train
+from andrea.version import __version__
+
+app = typer.Typer(
+    name="andrea",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+
+for command in (train.demo, train.train, runs.runs, generate.generate, evaluate.evaluate, count.count, data.data):
+    app.command(rich_help_panel="Commands, in the order of a first visit")(command)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"andrea {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def andrea(
+    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Grow a small language model on your own text, count it, hear it speak: offline, on the machine you have.
+
+    Start with **andrea demo**, or with a text of yours: **andrea train book.txt --minutes 5**.
+    """
+
+
+def main() -> None:
+    """Run the command line. Exit code 2 for what was asked wrongly, 1 for what failed; one message, no traceback without --debug."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a console that lacks a character prints ? instead of dying
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"andrea: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ValueError | FileNotFoundError | FileExistsError) else 1)

@@ -1,0 +1,157 @@
+"""What a person sees while a model grows: a bar on a terminal, plain lines elsewhere; the same words for everything else."""
+
+import shlex
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Sampled, Saved, StepDone, Stopped
+
+SECONDS_BETWEEN_LINES = 10.0
+SKIPPED_SHOWN = 5
+
+
+class Lines:
+    """Plain lines on standard output, one for the training loss now and then."""
+
+    def __init__(self) -> None:
+        self.steps, self.left, self.last_line = 0, TimeLeft(), -SECONDS_BETWEEN_LINES
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Chosen):
+            self.steps = event.steps
+        if isinstance(event, StepDone):
+            self.progress(event)
+        else:
+            for line in words(event):
+                self.say(line)
+
+    def progress(self, event: StepDone) -> None:
+        self.left.saw(event)
+        if monotonic() - self.last_line >= SECONDS_BETWEEN_LINES or event.step == self.steps:
+            self.last_line = monotonic()
+            self.say(f"step {event.step}/{self.steps}  {figures(event)}  {self.left.of(self.steps)} left")
+
+
+class Bar(Lines):
+    """A progress bar on standard error under the lines; what is said scrolls above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        columns = (TextColumn("step {task.completed:.0f}/{task.total:.0f}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
+        self.task: Any = None
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.stop()
+
+    def say(self, text: str) -> None:
+        if sys.stdout.isatty():
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, flush=True)
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Finished | Stopped):
+            self.bar.stop()
+        super().show(event)
+
+    def progress(self, event: StepDone) -> None:
+        if self.task is None:
+            self.bar.start()
+            self.task = self.bar.add_task("", total=self.steps)
+        self.left.saw(event)
+        self.bar.update(self.task, completed=event.step, description=f"{figures(event)}  {self.left.of(self.steps)} left")
+
+
+class TimeLeft:
+    """What remains, from the mean speed of this sitting, evaluation and sampling counted."""
+
+    def __init__(self) -> None:
+        self.first: StepDone | None = None
+        self.last: StepDone | None = None
+
+    def saw(self, event: StepDone) -> None:
+        self.first, self.last = self.first or event, event
+
+    def of(self, steps: int) -> str:
+        if not self.first or not self.last or self.first is self.last:
+            return "-:--"
+        pace = (self.last.seconds - self.first.seconds) / (self.last.step - self.first.step)
+        return clock(pace * (steps - self.last.step))
+
+
+def clock(seconds: float) -> str:
+    s = round(seconds)
+    return f"{s // 3600}:{s // 60 % 60:02}:{s % 60:02}" if s >= 3600 else f"{s // 60}:{s % 60:02}"
+
+
+def figures(e: StepDone) -> str:
+    return f"loss {e.loss:.3f}  {e.bits_per_byte:.3f} bits/byte  {e.tokens_per_s:,.0f} tokens/s"
+
+
+def words(event: Event) -> list[str]:
+    """What to say of an event."""
+    if isinstance(event, Prepared):
+        r = event.report
+        return [f"text: {line}" for line in text_words(r)]
+    if isinstance(event, Chosen):
+        chosen = [f"{c.name}: {c.value} ({c.reason})" for c in event.choices]
+        going = f", from step {event.first_step}" if event.first_step else ""
+        return [*chosen, *event.notes, f"run: {event.run}: {event.parameters:,} parameters, {event.steps:,} steps{going}"]
+    if isinstance(event, Evaluated):
+        return [
+            f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
+            + (f" on its first {event.targets:,} tokens" if not event.whole else "")
+        ]
+    if isinstance(event, Sampled):
+        return [f"--- it says, after {event.step} steps:", event.text, "---"]
+    if isinstance(event, Stopped):
+        return [f"stopped after step {event.step}; to go on: andrea train --resume {shell(event.run)}"]
+    if isinstance(event, Finished):
+        return finished_words(event)
+    assert isinstance(event, Saved), event
+    return []
+
+
+def text_words(report: dict[str, Any]) -> list[str]:
+    train, val = report["train"], report["val"]
+    lines = [
+        f"{report['files']:,} files, {train['bytes'] + val['bytes']:,} bytes; "
+        f"{train['tokens']:,} tokens to train on, {val['tokens']:,} to validate",
+        f"tokenizer {report['tokenizer']} with {report['vocab_size']:,} tokens",
+    ]
+    if report["tokenizer"] == "bpe" and report["vocab_size"] < report["vocab_size_requested"]:
+        lines[1] += f": the text is too small for the {report['vocab_size_requested']:,} asked for"
+    skipped = [f"skipped {file['name']}: {file['reason']}" for file in report["skipped"]]
+    more = [f"and {len(skipped) - SKIPPED_SHOWN} more skipped; data.json names them all"] if len(skipped) > SKIPPED_SHOWN else []
+    return [*lines, *skipped[:SKIPPED_SHOWN], *more]
+
+
+def finished_words(event: Finished) -> list[str]:
+    run = shell(event.run)
+    return [
+        f"validation, whole split: {event.loss:.4f} nats/token, perplexity {event.perplexity:.2f}, {event.bits_per_byte:.4f} bits/byte",
+        f"trained {clock(event.seconds)}; the run is {event.run}",
+        "next:",
+        f'  andrea generate {run} "def " --max-tokens 200',
+        f"  andrea count {run}",
+        f"  andrea runs {run} --png loss.png",
+    ]
+
+
+def shell(path: Path) -> str:
+    return shlex.quote(str(path)) if sys.platform != "win32" else f'"{path}"' if " " in str(path) else str(path)

@@ -1,0 +1,47 @@
+"""`andrea runs`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def runs(
+    run: Annotated[str | None, typer.Argument(help="One run, to see its course. None: list all.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where the runs are.")] = Path("runs"),
+    png: Annotated[Path | None, typer.Option(help="Draw the run's losses into this file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the runs, or show one: its losses while it learned.
+
+    Examples:
+
+      andrea runs
+
+      andrea runs andrea-1m-1
+
+      andrea runs andrea-1m-1 --png loss.png
+    """
+    from andrea import show
+    from andrea.training.history import course, list_runs
+
+    if run is None:
+        rows = list_runs(folder)
+        if json:
+            show.print_json(rows)
+        elif rows:
+            show.table([{**row, "steps": f"{row['step']}/{row['steps']}"} for row in rows], RUN_COLUMNS)
+        else:
+            print(f"no runs in {folder}; andrea demo makes one")
+        return
+    found = course(run, folder)
+    if png:
+        show.draw_losses(found, png)
+        print(f"drew {png}")
+    elif json:
+        show.print_json(found)
+    else:
+        show.table(found["evaluations"], ("step", "loss", "bits_per_byte", "seconds"))
+
+
+RUN_COLUMNS = ("run", "parameters", "steps", "loss", "bits_per_byte", "minutes", "state")

@@ -1,0 +1,146 @@
+"""`andrea train` and `andrea demo`."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from andrea.config import RunConfig, override
+from andrea.presets import PRESETS, preset
+
+if TYPE_CHECKING:
+    from threading import Event as Flag
+
+    from andrea.training.report import Event
+
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any field, e.g. optim.lr=1e-3. Repeatable.")]
+OutOption = Annotated[Path | None, typer.Option(help="The run's folder; must not exist. Default: runs/PRESET-1, -2, ...")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print every event as one JSON line instead.")]
+
+
+def train(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
+    preset_name: Annotated[str, typer.Option("--preset", help=", ".join(PRESETS))] = "andrea-1m",
+    minutes: Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")] = None,
+    out: OutOption = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte.")] = None,
+    device: DeviceOption = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    compile: Annotated[str | None, typer.Option(help="auto, on or off.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides initialisation and the order of the data.")] = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Grow a model on text, and keep it in a run folder.
+
+    Without PATHS the text is the Python standard library's own source, found on this machine. Ctrl-C saves and stops.
+
+    Examples:
+
+      andrea train book.txt --minutes 5
+
+      andrea train notes/ letters.txt --preset andrea-4m --out runs/mine
+
+      andrea train book.txt --tokenizer char --steps 500 --set model.context=128 --set optim.lr=3e-3
+
+      andrea train --resume runs/mine
+    """
+    given = {
+        "train.minutes": minutes,
+        "train.steps": steps,
+        "data.tokenizer": tokenizer,
+        "train.device": device,
+        "train.dtype": dtype,
+        "train.compile": compile,
+        "train.seed": seed,
+    }
+    options = {path: value for path, value in given.items() if value is not None}
+    if resume:
+        refuse_with_resume(
+            {**options, **({"paths": paths} if paths else {}), **({"out": out} if out else {}), **({"set": 1} if set_ else {})}
+        )
+        follow_resume(resume, device, json)
+        return
+    if minutes is not None and steps is not None:
+        raise ValueError("--minutes and --steps both say how long to train; give one of them")
+    config = override(preset(preset_name), *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
+    if paths:
+        config = replace(config, data=replace(config.data, paths=tuple(map(str, paths))))
+    follow_train(config, out, preset_name, json)
+
+
+def demo(
+    minutes: Annotated[float, typer.Option(help="Time budget for training.")] = 5,
+    out: OutOption = None,
+    device: DeviceOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Grow a small model on the built-in corpus in a few minutes, and hear it speak.
+
+    Example: andrea demo --minutes 5
+    """
+    chosen = [f"train.minutes={minutes}", *([f"train.device={device}"] if device else [])]
+    if not json:
+        print("ANDREA's demo: a model with about a million parameters learns to write Python from the standard library on this machine.\n")
+    follow_train(override(preset("andrea-1m"), *chosen), out, "demo", json)
+
+
+def refuse_with_resume(options: dict[str, Any]) -> None:
+    for path in options:
+        if path != "train.device":
+            raise ValueError(f"--resume goes on with the options of the run; leave out {path.rpartition('.')[2]}, or start a new run")
+
+
+def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> None:
+    from andrea.checkpoint import next_name
+    from andrea.training.loop import train
+
+    stop = stop_on_signals()
+    follow(train(config, out or next_name(Path("runs"), stem), stop), json)
+
+
+def follow_resume(run: Path, device: str | None, json: bool) -> None:
+    from andrea.training.loop import resume
+
+    follow(resume(run, stop_on_signals(), device), json)
+
+
+def stop_on_signals() -> "Flag":
+    """A flag that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
+    from threading import Event as Flag
+
+    stop = Flag()
+
+    def ask(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        print("\nstopping: this step is finished and saved first; once more to leave at once", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+    return stop
+
+
+def follow(events: "Iterator[Event]", json: bool) -> None:
+    """Show each event: as JSON lines, with a progress bar, or as plain lines when standard error is no terminal."""
+    if json:
+        from json import dumps
+
+        from andrea.training.report import to_dict
+
+        for event in events:
+            print(dumps(to_dict(event), ensure_ascii=False), flush=True)
+        return
+    from andrea.cli.progress import Bar, Lines
+
+    with (Bar if sys.stderr.isatty() else Lines)() as view:
+        for event in events:
+            view.show(event)

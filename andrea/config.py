@@ -1,0 +1,274 @@
+"""What a run is: frozen dataclasses, one per concern, no torch. A preset is a value; an override is `path=value`."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape and options of one Transformer. Counts start with n_, widths with d_."""
+
+    vocab_size: int = 8449
+    context: int = 1024  # tokens
+    n_layer: int = 12
+    n_head: int = 12
+    d_model: int = 768
+    mlp_ratio: float | None = None  # mlp width / d_model; None is 4, or 8/3 for swiglu
+    mlp_dim: int | None = None  # wins over mlp_ratio when given
+    norm: Literal["pre", "post", "none"] = "pre"
+    residual: bool = True
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    bias: bool = True  # of every linear layer
+    tied: bool = True  # the output projection is the token embedding
+    init: Literal["gpt2", "zero", "xavier"] = "gpt2"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
+        if self.d_model % self.n_head:
+            raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
+        if self.mlp_width < 1:
+            raise ValueError(f"the MLP would be {self.mlp_width} wide; mlp_dim or mlp_ratio must give at least 1")
+        within(self, "dropout", 0, 1, open_end=True)
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.n_head
+
+    @property
+    def mlp_width(self) -> int:
+        """M: mlp_dim when given, else mlp_ratio * d_model; SwiGLU's is rounded up to a multiple of 8."""
+        if self.mlp_dim is not None:
+            return self.mlp_dim
+        if self.activation == "swiglu":
+            wide = (8 / 3 if self.mlp_ratio is None else self.mlp_ratio) * self.d_model
+            return math.ceil(wide / 8 - 1e-9) * 8
+        return round((4 if self.mlp_ratio is None else self.mlp_ratio) * self.d_model)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and how it is cut. No paths means the built-in corpus."""
+
+    paths: tuple[str, ...] = ()
+    tokenizer: Literal["bpe", "char", "byte"] = "bpe"
+    split: Literal["hash", "tail"] = "hash"  # by the content of each unit, or the end of the text
+    val_fraction: float = 0.1  # of the bytes
+    seed: int = 0  # of the hash split
+
+    def __post_init__(self) -> None:
+        within(self, "val_fraction", 0, 0.5)
+        if self.val_fraction == 0:
+            raise ValueError("val_fraction=0 leaves nothing to validate on; give a fraction up to 0.5")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its learning-rate schedule. Loshchilov & Hutter 2019, arXiv:1711.05101."""
+
+    lr: float = 1e-3  # the peak
+    schedule: Literal["wsd", "cosine"] = "wsd"  # warm-up, stable, decay; or cosine
+    warmup: float = 0.02  # of the steps
+    decay: float = 0.4  # of the steps, at the end (wsd only)
+    floor: float = 0.0  # final lr / peak lr
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    grad_clip: float = 1.0  # largest gradient norm; 0 is off
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "eps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} is not above 0")
+        for name in ("warmup", "decay", "floor"):
+            within(self, name, 0, 1)
+        for name in ("beta1", "beta2"):
+            within(self, name, 0, 1, open_end=True)
+        for name in ("weight_decay", "grad_clip"):
+            within(self, name, 0, math.inf)
+        if self.schedule == "wsd" and self.warmup + self.decay > 1:
+            raise ValueError(f"warmup={self.warmup} and decay={self.decay} together take more than the whole run")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, how much at a time, on what. `auto` values are settled once and stored in run.json as `resolved`."""
+
+    steps: int | None = None  # None: as many as fit in `minutes`
+    minutes: float = 5.0  # of training time; only used without `steps`
+    batch_tokens: int = 4096  # targets per optimizer step
+    micro_batch: int | None = None  # sequences per pass; None: chosen
+    evaluate_every: int | None = None  # steps; None: 20 times in the run
+    eval_tokens: int = 65_536  # of the validation split while training; the end reads all of it
+    sample_every: int | None = None  # steps; None: 5 times in the run
+    save_every: int | None = None  # steps; None: 10 times in the run
+    seed: int = 1337
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
+
+    def __post_init__(self) -> None:
+        positive(self, "batch_tokens", "eval_tokens")
+        for name in ("steps", "micro_batch", "evaluate_every", "sample_every", "save_every"):
+            if getattr(self, name) is not None:
+                positive(self, name)
+        if not 0 < self.minutes < math.inf:
+            raise ValueError(f"minutes={self.minutes} is not a length of time above 0")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed={self.seed} is not a whole number from 0 to 2^63 - 1")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        if self.train.batch_tokens % self.model.context:
+            near = max(1, round(self.train.batch_tokens / self.model.context)) * self.model.context
+            raise ValueError(
+                f"batch_tokens={self.train.batch_tokens} is not a multiple of context={self.model.context}; the nearest that is: {near}"
+            )
+        micro = self.train.micro_batch
+        if micro and self.rows % micro:
+            raise ValueError(f"micro_batch={micro} does not divide the {self.rows} sequences of a batch")
+
+    @property
+    def rows(self) -> int:
+        """Sequences per optimizer step."""
+        return self.train.batch_tokens // self.model.context
+
+
+def positive(config: Any, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+
+
+def within(config: Any, name: str, low: float, high: float, open_end: bool = False) -> None:
+    value = getattr(config, name)
+    if not (low <= value < high if open_end else low <= value <= high):
+        raise ValueError(f"{name}={value} is outside {low} to {high}" + (" (exclusive)" if open_end else ""))
+
+
+def override(config: Any, *assignments: str) -> Any:
+    """Return config with each `path=value` set, the value read as the field's own type; all are checked together.
+
+    A path is `section.field`, or the field alone where only one section has it. Raises ValueError for a path that names no field
+    (with the nearest name), one given twice, and a value that cannot be read.
+    """
+    changes: dict[str, str] = {}
+    for assignment in assignments:
+        path, sign, text = assignment.partition("=")
+        if not sign:
+            raise ValueError(f"{assignment!r} is not path=value, for example optim.lr=1e-3")
+        path = full_path(config, path.strip().replace("-", "_"))
+        if path in changes:
+            raise ValueError(f"{path} is set twice, to {changes[path]!r} and {text.strip()!r}")
+        changes[path] = text.strip()
+    return set_fields(config, changes)
+
+
+def full_path(config: Any, path: str) -> str:
+    """`lr` -> `optim.lr`; a full path comes back as it is."""
+    sections = [f.name for f in fields(config) if is_dataclass(getattr(config, f.name))]
+    if "." in path or path in {f.name for f in fields(config)}:
+        return path
+    homes = [f"{s}.{path}" for s in sections if path in {f.name for f in fields(getattr(config, s))}]
+    if len(homes) > 1:
+        raise ValueError(f"{path!r} could be {' or '.join(homes)}; say which")
+    if sections and not homes:
+        known = {f.name: s for s in sections for f in fields(getattr(config, s))}
+        near = get_close_matches(path, known, n=1)
+        raise ValueError(f"no section has a field {path!r}" + (f"; did you mean '{known[near[0]]}.{near[0]}'?" if near else ""))
+    return homes[0] if homes else path
+
+
+def set_fields(config: Any, changes: Mapping[str, str]) -> Any:
+    """Set several dotted paths at once, so that values which must agree may change together."""
+    hints = get_type_hints(type(config))
+    new: dict[str, Any] = {}
+    nested: dict[str, dict[str, str]] = {}
+    for path, text in changes.items():
+        name, _, rest = path.partition(".")
+        check_name(config, name)
+        if is_dataclass(getattr(config, name)) != bool(rest):
+            what = "a section" if not rest else "a single value"
+            raise ValueError(f"{name!r} is {what}, so {path!r} does not name a field")
+        if rest:
+            nested.setdefault(name, {})[rest] = text
+        else:
+            new[name] = read_value(name, hints[name], text)
+    return replace(config, **new, **{name: set_fields(getattr(config, name), inner) for name, inner in nested.items()})
+
+
+def check_name(config: Any, name: str) -> None:
+    names = [f.name for f in fields(config)]
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        kind = config.__name__ if isinstance(config, type) else type(config).__name__
+        raise ValueError(f"{kind} has no field {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names)}"))
+
+
+def read_value(name: str, kind: Any, text: str) -> Any:
+    """Read text as the field's type: bool, int, float, str, Literal, X | None, tuple[str, ...]."""
+    options = get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return None if text.lower() == "none" else read_value(name, options[0], text)
+    if get_origin(kind) is Literal:
+        if text not in options:
+            near = get_close_matches(text, options, n=1)
+            raise ValueError(f"{name}={text!r} is not one of {', '.join(options)}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return text
+    if get_origin(kind) is tuple:
+        return tuple(part for part in text.split(",") if part)
+    if kind is bool:
+        known = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+        if text.lower() not in known:
+            raise ValueError(f"{name}={text!r} is neither true nor false")
+        return known[text.lower()]
+    try:
+        if kind is int:
+            return int(text.replace("_", ""), 10) if "e" not in text.lower() else exact_int(float(text))
+        value = kind(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not {'a whole number' if kind is int else 'a number'}") from None
+    if kind is float and math.isnan(value):
+        raise ValueError(f"{name}={text!r} is not a number")
+    return value
+
+
+def exact_int(value: float) -> int:
+    if value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A dictionary that json can write; from_dict reads it back to an equal config."""
+    return asdict(config)
+
+
+def from_dict(kind: type, values: Mapping[str, Any]) -> Any:
+    """Build a config from to_dict's output. Unknown keys are an error; missing ones take the default."""
+    hints = get_type_hints(kind)
+    read = {}
+    for name, value in values.items():
+        check_name(kind, name)
+        if is_dataclass(hints[name]):
+            value = from_dict(hints[name], value)  # type: ignore[arg-type]
+        elif isinstance(value, list):
+            value = tuple(value)
+        read[name] = value
+    return kind(**read)

@@ -1,0 +1,95 @@
+"""The loss over a whole split: every target once, weighted by token, the same for any batch size."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from andrea.data.tokenizer import Tokenizer
+from andrea.model import Transformer
+
+
+class TokenSequence(Protocol):
+    """data/shards.py's Tokens, or anything that reads like it."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    loss: float  # nats per token
+    standard_error: float  # of loss, over windows
+    targets: int  # tokens predicted
+    bytes: int  # of text that those tokens stand for
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.loss * self.targets / math.log(2) / self.bytes if self.bytes else math.nan
+
+    def to_dict(self) -> dict[str, float]:
+        return {**asdict(self), "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
+
+
+def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
+    """Bytes of text each id stands for (V,); the separator stands for none."""
+    return np.array([len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
+
+
+def windows(n_tokens: int, context: int) -> list[tuple[int, int]]:
+    """(start, stop) of the token windows that hold every target once: each ends where the next one's targets begin."""
+    return [(start, min(start + context + 1, n_tokens)) for start in range(0, n_tokens - 1, context)]
+
+
+@torch.no_grad()
+def evaluate(
+    model: Transformer,
+    tokens: TokenSequence,
+    tokenizer: Tokenizer,
+    batch_rows: int | None = None,
+    limit: int | None = None,
+    autocast: AbstractContextManager | None = None,
+) -> Evaluation:
+    """Mean loss of `model` over `tokens`, or over the first `limit` targets. The model's training mode is restored.
+
+    A target at the start of a window is predicted from few tokens, as everywhere that windows do not overlap.
+    The standard error treats windows as independent draws and targets within one as dependent: the error of a ratio of window sums.
+    """
+    context, device = model.config.context, next(model.parameters()).device
+    n_tokens = min(len(tokens), limit + 1) if limit else len(tokens)
+    if n_tokens < 2:
+        raise ValueError(f"{n_tokens} token{'s' * (n_tokens != 1)} to evaluate on; it takes 2 to make one prediction")
+    was_training = model.training
+    model.eval()
+    sums, counts, n_bytes, lengths = [], [], 0, byte_lengths(tokenizer)
+    with autocast or nullcontext():
+        for batch in batches(windows(n_tokens, context), batch_rows or max(1, 8192 // context)):
+            rows = np.stack([tokens.read(start, stop) for start, stop in batch])
+            ids = torch.from_numpy(rows).to(device)
+            sums += model(ids[:, :-1], ids[:, 1:]).double().sum(1).tolist()
+            counts += [rows.shape[1] - 1] * len(rows)
+            n_bytes += int(lengths[rows[:, 1:]].sum())
+    model.train(was_training)
+    total, n = math.fsum(sums), sum(counts)
+    mean = total / n
+    spread = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
+    w = len(sums)
+    return Evaluation(mean, math.sqrt(spread * w / (w - 1)) / n if w > 1 else math.nan, n, n_bytes)
+
+
+def batches(spans: list[tuple[int, int]], rows: int) -> Iterator[list[tuple[int, int]]]:
+    """Groups of at most `rows` windows of one length; a shorter last window goes alone."""
+    whole = [s for s in spans if s[1] - s[0] == spans[0][1] - spans[0][0]]
+    for i in range(0, len(whole), rows):
+        yield whole[i : i + rows]
+    if len(whole) < len(spans):
+        yield spans[len(whole) :]

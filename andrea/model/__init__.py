@@ -1,0 +1,5 @@
+"""The Transformer of the specification."""
+
+from andrea.model.transformer import Block, Transformer
+
+__all__ = ["Block", "Transformer"]

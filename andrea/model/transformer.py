@@ -1,0 +1,139 @@
+"""The model: a decoder-only Transformer in GPT-2's shape. Start at Transformer, then Block.
+
+Shapes: B batch, T tokens, D d_model, H heads, M the MLP's width, V vocabulary. x, (B, T, D), is the residual stream.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import repeat
+
+import torch
+from torch import Tensor, nn
+
+from andrea.config import ModelConfig
+from andrea.kernels import TORCH, Kernels
+from andrea.model.attention import Attention, LayerCache
+from andrea.model.mlp import MLPS
+
+
+class LayerNorm(nn.Module):
+    """gamma * (x - mean) / sqrt(var + epsilon) + beta, over D, for every token by itself."""
+
+    def __init__(self, d_model: int, kernels: Kernels):
+        super().__init__()
+        self.gamma, self.beta = nn.Parameter(torch.ones(d_model)), nn.Parameter(torch.zeros(d_model))
+        self.layer_norm = kernels.layer_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer_norm(x, self.gamma, self.beta)
+
+
+class Block(nn.Module):
+    """Pre-norm: each sublayer reads the normalised stream and adds what it has to say to the stream itself."""
+
+    def __init__(self, c: ModelConfig, kernels: Kernels):
+        super().__init__()
+        self.attn_norm = nn.Identity() if c.norm == "none" else LayerNorm(c.d_model, kernels)
+        self.attn = Attention(c, kernels)
+        self.mlp_norm = nn.Identity() if c.norm == "none" else LayerNorm(c.d_model, kernels)
+        self.mlp = MLPS[c.activation](c, kernels)
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x = x + self.attn(self.attn_norm(x), cache)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class PostNormBlock(Block):
+    """The 2017 order: the stream itself is normalised after every addition."""
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x = self.attn_norm(x + self.attn(x, cache))
+        return self.mlp_norm(x + self.mlp(x))
+
+
+class PlainBlock(Block):
+    """No residual: each sublayer replaces the stream."""
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x = self.attn(self.attn_norm(x), cache)
+        return self.mlp(self.mlp_norm(x))
+
+
+class PlainPostNormBlock(Block):
+    """No residual, and what replaces the stream is normalised."""
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x = self.attn_norm(self.attn(x, cache))
+        return self.mlp_norm(self.mlp(x))
+
+
+BLOCKS = {  # (norm, residual): without norms, before and after are the same place
+    ("pre", True): Block,
+    ("none", True): Block,
+    ("post", True): PostNormBlock,
+    ("pre", False): PlainBlock,
+    ("none", False): PlainBlock,
+    ("post", False): PlainPostNormBlock,
+}
+
+
+class Transformer(nn.Module):
+    """Next-token logits from token ids. Which kernels it computes with is passed in; the configuration does not know."""
+
+    def __init__(self, config: ModelConfig, kernels: Kernels = TORCH):
+        super().__init__()
+        c = self.config = config
+        self.token_embed = nn.Embedding(c.vocab_size, c.d_model)
+        self.position_embed = nn.Embedding(c.context, c.d_model)
+        self.drop = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(BLOCKS[c.norm, c.residual](c, kernels) for _ in range(c.n_layer))
+        self.final_norm = LayerNorm(c.d_model, kernels) if c.norm == "pre" else nn.Identity()
+        self.unembed = nn.Linear(c.d_model, c.vocab_size, bias=False)
+        if c.tied:
+            self.unembed.weight = self.token_embed.weight
+        self.cross_entropy = kernels.cross_entropy
+        initialise(self)
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None, cache: Sequence[LayerCache] | None = None) -> Tensor:
+        """Logits (B, T, V) for ids (B, T); or, given targets (B, T), the loss of each in nats, (B, T).
+
+        With a cache (one LayerCache per block) the ids follow what it already holds. Raises ValueError past the context.
+        """
+        x = self.drop(self.token_embed(ids) + self.position_embed(self.positions(ids, cache)))  # (B, T, D)
+        for block, kept in zip(self.blocks, cache or repeat(None), strict=False):
+            x = block(x, kept)  # (B, T, D)
+        x = self.final_norm(x)  # (B, T, D)
+        logits = self.unembed(x)  # (B, T, V): x @ token_embed.T where tied
+        return logits if targets is None else self.cross_entropy(logits, targets)
+
+    def positions(self, ids: Tensor, cache: Sequence[LayerCache] | None) -> Tensor:
+        start = cache[0].length if cache else 0
+        stop = start + ids.shape[1]
+        if stop > self.config.context:
+            raise ValueError(f"{stop} tokens do not fit the context of {self.config.context}; give fewer, or drop the oldest")
+        return torch.arange(start, stop, device=ids.device)
+
+
+@torch.no_grad()
+def initialise(model: Transformer) -> None:
+    """GPT-2's: matrices and embeddings N(0, 0.02), what writes to the stream 0.02 / sqrt(2 L), biases 0, norms 1 and 0.
+
+    `zero` sets what writes to the stream to 0, so that every block starts as the identity. `xavier`: Glorot & Bengio 2010, eq. 16,
+    for every linear layer of the blocks, as the 2017 Transformer had it. Radford et al. 2019, section 2.3, for the scale.
+    """
+    c = model.config
+    writers = [matrix for block in model.blocks for matrix in (block.attn.out, block.mlp.down)]
+    qkvs = {block.attn.qkv for block in model.blocks}  # three layers in one matrix
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()
+        if isinstance(module, nn.Linear) and c.init == "xavier" and module is not model.unembed:
+            for matrix in module.weight.chunk(3 if module in qkvs else 1):
+                nn.init.xavier_uniform_(matrix)
+        elif isinstance(module, nn.Linear | nn.Embedding):
+            module.weight.normal_(0, 0.02)
+    for matrix in writers:
+        if c.init == "gpt2":
+            matrix.weight.normal_(0, 0.02 / math.sqrt(2 * c.n_layer))
+        elif c.init == "zero":
+            matrix.weight.zero_()

@@ -1,0 +1,79 @@
+"""Plain results -> what a person reads. A Table is data; how it looks is decided here alone."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under column names. A name beginning with `>` aligns its column to the right, as numbers want."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+
+
+def number(value: float) -> str:
+    """4718592 -> '4,718,592'; a float keeps four digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def size(n_bytes: float) -> str:
+    """2359296 -> '2.25 MiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(n_bytes) < 1024:
+            return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.3g} {unit}" if n_bytes < 1000 else f"{n_bytes:.0f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:,.2f} TiB"
+
+
+def terminal(tables: Sequence[Table], file: TextIO | None = None) -> None:
+    """Print the tables one under another, as wide as the terminal; long cells are folded, never cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = Console(file=file or sys.stdout, highlight=False)
+    for table in tables:
+        grid = Grid(title=Text(table.title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in table.columns:
+            right = name.startswith(">")
+            grid.add_column(Text(name.removeprefix(">")), justify="right" if right else "left", no_wrap=right, overflow="fold")
+        for row in table.rows:
+            grid.add_row(*(Text(number(cell) if isinstance(cell, int | float) else str(cell)) for cell in row))
+        console.print(grid)
+        if table.note:
+            console.print(Text(table.note))
+
+
+def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str = "") -> None:
+    """Print the named columns of records; a column of numbers alone is aligned to the right, what a record lacks stays empty."""
+    cells = [[row.get(name, "") for name in columns] for row in rows]
+    right = [all(isinstance(cell, int | float) for cell in column) for column in zip(*cells, strict=True)] or [False] * len(columns)
+    terminal([Table(title, [">" * aligned + name.replace("_", " ") for name, aligned in zip(columns, right, strict=True)], cells)])
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def draw_losses(course: Mapping[str, Any], path: Path) -> None:
+    """Draw course["evaluations"], records with step and loss (nats per token), into a picture. Raises ValueError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
+    axes = (figure := Figure(layout="constrained")).add_subplot(xlabel="step", ylabel="loss, nats per token")
+    axes.plot([row["step"] for row in course["evaluations"]], [row["loss"] for row in course["evaluations"]], marker=".")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)

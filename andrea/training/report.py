@@ -1,0 +1,145 @@
+"""What happened in a run, as events, and where a run folder keeps them: metrics.jsonl, samples.txt, TensorBoard files."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from andrea.checkpoint import replace_text
+from andrea.evaluate import Evaluation
+from andrea.machine import Choice
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The text is tokens now. report is data.json's content."""
+
+    run: Path
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Everything that had to be settled, each with its reason; the run begins."""
+
+    run: Path
+    choices: tuple[Choice, ...]
+    parameters: int
+    steps: int
+    first_step: int  # 0, or where a resumed run goes on
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepDone:
+    step: int  # steps done, this one counted
+    loss: float  # nats per token, of this step's batch before its update
+    bits_per_byte: float  # loss at the training split's bytes per token
+    lr: float
+    grad_norm: float  # before clipping
+    tokens: int  # targets seen since the run began
+    tokens_per_s: float
+    seconds: float  # of training since the run began
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    step: int
+    loss: float  # nats per token
+    standard_error: float
+    perplexity: float
+    bits_per_byte: float
+    targets: int
+    whole: bool  # the whole validation split, or its beginning
+    best: bool  # the lowest so far
+    seconds: float
+
+    @classmethod
+    def of(cls, e: Evaluation, step: int, whole: bool, best: bool, seconds: float) -> "Evaluated":
+        return cls(step, e.loss, e.standard_error, e.perplexity, e.bits_per_byte, e.targets, whole, best, seconds)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    step: int
+    folder: Path
+    best: bool
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Ended before the last step because somebody asked; `andrea train --resume` goes on from here."""
+
+    step: int
+    run: Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    step: int
+    run: Path
+    loss: float  # of the whole validation split, nats per token
+    perplexity: float
+    bits_per_byte: float
+    seconds: float  # of training
+
+
+Event = Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The event as a dictionary that json can write, its class name under `event`."""
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(event).items()}
+    return {"event": type(event).__name__, **plain}
+
+
+class Log:
+    """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from."""
+
+    def __init__(self, run: Path, from_step: int = 0):
+        self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
+        if self.metrics.exists():
+            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+            replace_text(self.metrics, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= from_step))
+        self.file = self.metrics.open("a", encoding="utf-8", newline="\n")
+        self.board = tensorboard(run)
+
+    def write(self, event: Event) -> None:
+        if isinstance(event, StepDone | Evaluated | Sampled):
+            self.file.write(json.dumps(to_dict(event), ensure_ascii=False) + "\n")
+        if isinstance(event, Evaluated | Saved):
+            self.file.flush()
+        if isinstance(event, Sampled):
+            with self.samples.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(f"--- step {event.step} ---\n{event.text}\n\n")
+        if self.board and isinstance(event, StepDone | Evaluated):
+            split = "train" if isinstance(event, StepDone) else "validation"
+            for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
+                if hasattr(event, name):
+                    self.board(f"{split}/{name}", getattr(event, name), event.step)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def tensorboard(run: Path) -> Callable[[str, float, int], None] | None:
+    """A function that writes one scalar, or None where the tensorboard package is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run / "tensorboard")).add_scalar
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,36 @@
+"""One optimizer step. It depends on nothing but its arguments."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def train_step(
+    losses: Callable[[Tensor, Tensor], Tensor],
+    parameters: Sequence[nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    micro_batches: Sequence[tuple[Tensor, Tensor]],
+    lr: float,
+    grad_clip: float,
+    autocast: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean loss over all targets of the batch (nats per token) and gradient norm before clipping, both still on the device.
+
+    losses(ids, targets) gives the loss of every target, 0 for one that does not count (target -100). A batch in several
+    micro-batches has the gradient of the whole: each is divided by the targets of all of them, not by its own.
+    """
+    device = parameters[0].device
+    n_targets = sum(int((targets != -100).sum()) for _, targets in micro_batches)
+    loss = torch.zeros((), device=device)
+    for ids, targets in micro_batches:
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            part = losses(ids, targets).sum() / n_targets
+        part.backward()
+        loss = loss + part.detach()
+    grad_norm = nn.utils.clip_grad_norm_(parameters, grad_clip or torch.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss, grad_norm

@@ -1,0 +1,159 @@
+import json
+import pickle
+
+import pytest
+import torch
+from reference import tiny
+
+from andrea import checkpoint
+from andrea.config import RunConfig, TrainConfig
+from andrea.data.tokenizer import byte_tokenizer
+from andrea.model import Transformer
+
+STATE = {"windows": 3, "tokens": 48, "best_loss": 1.5, "seconds": 0.5}
+
+
+@pytest.fixture
+def run(tmp_path):
+    config = RunConfig(tiny(vocab_size=257), train=TrainConfig(batch_tokens=16))
+    made = checkpoint.create(tmp_path / "run")
+    checkpoint.write_run(made, config, {"steps": 9}, {"andrea": "test"})
+    byte_tokenizer().save(made / "tokenizer.json")
+    return made
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return Transformer(tiny(vocab_size=257))
+
+
+def test_what_is_saved_loads_bit_for_bit(run):
+    model = model_of(1)
+    checkpoint.save(run, 3, model, {"x": torch.arange(3)}, STATE, best=True)
+    loaded = checkpoint.load(run)
+    assert loaded.step == 3
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), loaded.model.state_dict().values(), strict=True))
+    assert loaded.config == RunConfig(tiny(vocab_size=257), train=TrainConfig(batch_tokens=16))
+    assert checkpoint.read_state(run / "checkpoints/step-3")["windows"] == 3
+
+
+def test_a_tied_matrix_is_written_once_and_an_untied_one_too():
+    assert "unembed.weight" not in checkpoint.weights(Transformer(tiny()))
+    assert "unembed.weight" in checkpoint.weights(Transformer(tiny(tied=False)))
+
+
+def test_best_and_last_are_kept_and_the_rest_removed(run):
+    for step, best in [(1, True), (2, True), (3, False), (4, False)]:
+        checkpoint.save(run, step, model_of(step), {}, STATE, best)
+    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step-2", "step-4"]
+    assert checkpoint.load(run).step == 2
+    assert checkpoint.load(run, at="last").step == 4
+
+
+def test_an_interrupted_save_leaves_the_earlier_checkpoint_whole(run, monkeypatch):
+    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    original = checkpoint.write_json
+
+    def crash(path, value):
+        if path.name == "manifest.json":
+            raise OSError("no space left on device")
+        original(path, value)
+
+    monkeypatch.setattr(checkpoint, "write_json", crash)
+    with pytest.raises(OSError, match="no space left"):
+        checkpoint.save(run, 2, model_of(2), {}, STATE, best=True)
+    monkeypatch.undo()
+    folder, skipped = checkpoint.newest_whole(run)
+    assert (folder.name, skipped) == ("step-1", [])
+    assert checkpoint.load(run, at="last").step == 1
+    checkpoint.save(run, 2, model_of(2), {}, STATE, best=True)  # and what was left does not stand in the way
+    assert checkpoint.load(run).step == 2
+
+
+@pytest.mark.parametrize("name", checkpoint.PAYLOAD)
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_a_damaged_checkpoint_is_skipped_by_name(run, name, damage):
+    checkpoint.save(run, 1, model_of(1), {"x": torch.ones(5)}, STATE, best=True)
+    checkpoint.save(run, 2, model_of(2), {"x": torch.ones(5)}, STATE, best=False)
+    path = run / "checkpoints/step-2" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    {
+        "truncate": lambda: path.write_bytes(content[:-1]),
+        "flip": lambda: path.write_bytes(content),
+        "remove": path.unlink,
+    }[damage]()
+    folder, skipped = checkpoint.newest_whole(run)
+    assert folder.name == "step-1"
+    assert len(skipped) == 1
+    assert "step-2" in skipped[0]
+
+
+def test_a_run_without_a_whole_checkpoint_says_so(run):
+    with pytest.raises(ValueError, match="holds no whole checkpoint; it stopped before the first save"):
+        checkpoint.load(run)
+
+
+def test_a_run_is_never_overwritten(run):
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        checkpoint.create(run)
+
+
+def test_names_are_counted_up(tmp_path):
+    (tmp_path / "demo-1").mkdir()
+    assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a run folder: it has no run\.json"):
+        checkpoint.load(tmp_path)
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(run, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    run.rename(tmp_path / "runs" / "shakespeare-1")
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint.find_run("shakespeare-1").name == "shakespeare-1"
+    with pytest.raises(ValueError, match="did you mean runs/shakespeare-1"):
+        checkpoint.find_run("shakespear-1")
+
+
+def test_a_newer_format_and_a_torn_file_are_refused(run):
+    text = (run / "run.json").read_text(encoding="utf-8")
+    (run / "run.json").write_text(text.replace('"format_version": 1', '"format_version": 2', 1), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"format_version 2; this program reads up to 1"):
+        checkpoint.load(run)
+    (run / "run.json").write_text(text[:40], encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read"):
+        checkpoint.load(run)
+
+
+def test_a_pickle_in_place_of_the_weights_is_refused_unopened(run):
+    class Hostile:
+        def __reduce__(self):
+            return pytest.fail, ("the pickle was opened",)
+
+    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    (run / "checkpoints/step-1/model.safetensors").write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(ValueError, match="cannot be read as safetensors"):
+        checkpoint.load(run)
+
+
+def test_weights_of_another_model_are_refused():
+    other = checkpoint.weights(Transformer(tiny(n_layer=1)))
+    with pytest.raises(ValueError, match=r"missing \['blocks.1"):
+        checkpoint.set_weights(Transformer(tiny()), other)
+    with pytest.raises(ValueError, match=r"\(57, 32\) in the file and \(61, 32\) in the model"):
+        checkpoint.set_weights(Transformer(tiny()), checkpoint.weights(Transformer(tiny(vocab_size=57))))
+
+
+def test_at_is_best_or_last(run):
+    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    with pytest.raises(ValueError, match="neither 'best' nor 'last'"):
+        checkpoint.load(run, at="first")
+
+
+def test_every_file_names_its_format(run):
+    folder = checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    for path in (run / "run.json", folder / "state.json", folder / "manifest.json"):
+        assert json.loads(path.read_text(encoding="utf-8"))["format_version"] == 1

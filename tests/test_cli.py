@@ -1,0 +1,160 @@
+"""The command line as a person meets it: real processes, their output and exit codes."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TINY = ["vocab_size=321", "context=32", "n_layer=1", "n_head=2", "d_model=32", "batch_tokens=256", "eval_tokens=512"]
+SMALL = [part for change in TINY for part in ("--set", change)]
+
+
+def andrea(*args, cwd=None, stdin=None, env=None):
+    command = [sys.executable, "-m", "andrea", *map(str, args)]
+    return subprocess.run(
+        command, cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})}, check=False
+    )
+
+
+def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
+    done = andrea("train", text_file, "--steps", 3, *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part in ("device: ", "dtype: ", "compile: ", "step 3/3  loss ", "bits/byte", "tokens/s", " left", "perplexity", "andrea generate"):
+        assert part in done.stdout, part
+    assert "\x1b" not in done.stdout
+    assert (tmp_path / "runs/andrea-1m-1/run.json").exists()
+    listed = andrea("runs", "--json", cwd=tmp_path)
+    (row,) = json.loads(listed.stdout)
+    assert (row["step"], row["steps"], row["state"]) == (3, 3, "finished")
+    assert "andrea-1m-1" in andrea("runs", cwd=tmp_path).stdout
+
+
+def test_json_is_one_event_a_line(tmp_path, text_file):
+    done = andrea("train", text_file, "--steps", 2, "--json", *SMALL, cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["event"] == "Prepared"
+    assert events[-1]["event"] == "Finished"
+    assert events[-1]["bits_per_byte"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_names_the_command_that_goes_on(tmp_path, text_file, number):
+    command = [sys.executable, "-m", "andrea", "train", str(text_file), "--steps", "100000", "--out", "run", "--json", *SMALL]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if json.loads(line)["event"] == "StepDone":
+            break
+    process.send_signal(number)
+    rest, error = process.communicate(timeout=60)
+    last = json.loads(rest.splitlines()[-1])
+    assert process.returncode == 0
+    assert last["event"] == "Stopped"
+    assert "Traceback" not in error
+    going_on = subprocess.Popen(
+        [sys.executable, "-m", "andrea", "train", "--resume", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = []
+    for line in going_on.stdout:
+        said.append(line)
+        if line.startswith("step "):
+            break
+    going_on.send_signal(number)
+    rest, error = going_on.communicate(timeout=60)
+    assert going_on.returncode == 0, error
+    assert f"from step {last['step']}" in "".join(said)
+    assert "to go on: andrea train --resume run" in rest
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not Windows")
+def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "andrea", "train", str(text_file), "--steps", "200", *SMALL]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "140"})
+    os.close(theirs)
+    seen, deadline = b"", time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            seen += os.read(ours, 65_536)
+        except OSError:  # the other end is closed: the program has ended
+            break
+    assert process.wait(timeout=10) == 0
+    text = seen.decode("utf-8", "replace")
+    assert "\x1b[" in text
+    for part in ("/200", "bits/byte", "tokens/s", "left", "perplexity"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "nothing.txt"], "nothing.txt"),
+        (["train", "--preset", "andrea-1n"], "did you mean 'andrea-1m'"),
+        (["train", "--set", "learning_rate=1"], "no section has a field 'learning_rate'"),
+        (["train", "--minutes", "1", "--steps", "1"], "give one of them"),
+        (["train", "--resume", "nowhere"], "is not a run folder"),
+        (["train", "--resume", "nowhere", "--steps", "5"], "leave out steps"),
+        (["train", "--device", "tpu"], "device 'tpu' is not there"),
+        (["train", "--stepz", "5"], "--stepz"),
+        (["eval", "nowhere"], "is not a run folder"),
+        (["generate", "nowhere", "x"], "is not a run folder"),
+        (["count", "andrea-120n"], "andrea-120m"),
+        (["data", "nothing.txt", "--out", "x"], "nothing.txt"),
+        (["runs", "nowhere"], "is not a run folder"),
+    ],
+)
+def test_a_mistake_gets_one_message_and_exit_code_2(tmp_path, args, message):
+    done = andrea(*args, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir()) or args[0] == "train"
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path):
+    assert "Traceback" in andrea("--debug", "train", "nothing.txt", cwd=tmp_path).stderr
+
+
+def test_eval_measures_the_run_or_another_text(finished_run, text_file):
+    own = json.loads(andrea("eval", finished_run, "--json").stdout)
+    again = json.loads(andrea("eval", finished_run, "--batch-rows", 3, "--json").stdout)
+    assert own["loss"] == pytest.approx(again["loss"], abs=1e-6)
+    assert own["standard_error"] > 0
+    other = andrea("eval", finished_run, text_file)
+    assert "bits per byte" in other.stdout, other.stderr
+
+
+def test_data_prepares_what_train_uses(tmp_path, text_file):
+    report = json.loads(andrea("data", text_file, "--vocab-size", 321, "--out", tmp_path / "p", "--json").stdout)
+    assert report["vocab_size"] == 321
+    done = andrea("train", tmp_path / "p", "--steps", 2, *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "andrea train" in andrea("data", text_file, "--vocab-size", 99_999, "--out", tmp_path / "q").stdout
+
+
+def test_a_text_too_small_for_its_vocabulary_is_said_aloud(tmp_path, text_file):
+    assert "too small for the 99,999" in andrea("data", text_file, "--vocab-size", 99_999, "--out", tmp_path / "q").stdout
+
+
+def test_a_run_can_be_drawn(tmp_path, finished_run):
+    done = andrea("runs", finished_run, "--png", tmp_path / "loss.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "loss" in andrea("runs", finished_run).stdout
+
+
+def test_help_names_every_command_and_imports_no_torch():
+    code = "import sys\nfrom andrea.cli import main\nsys.argv = ['andrea', '--help']\ntry: main()\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    for command in ("demo", "train", "runs", "generate", "eval", "count", "data"):
+        assert command in done.stdout
+    assert done.stdout.rstrip().endswith("False")
+
+
+def test_the_version_is_told():
+    assert andrea("--version").stdout.startswith("andrea 0.")

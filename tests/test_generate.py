@@ -1,0 +1,467 @@
+"""Generation: one row and several, cached and not, inside and past the context, and the text that comes out.
+
+A scripted model is a real one whose position embedding alone decides: at position p it predicts what the script says.
+"""
+
+import json
+import math
+import warnings
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from andrea import checkpoint
+from andrea.cli import app
+from andrea.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from andrea.data.tokenizer import Tokenizer, byte_tokenizer, char_tokenizer, train_bpe
+from andrea.infer import Sampling, complete, generate
+from andrea.infer.generate import TextStream
+from andrea.model import Transformer
+
+CONTEXT = 32
+BYTES = byte_tokenizer()
+GREEDY = Sampling(temperature=0, max_tokens=40, ignore_separator=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    model: Transformer
+    tokenizer: Tokenizer
+
+
+def tiny(seed=0, tokenizer=BYTES, vocab_size=None, context=CONTEXT, **options):
+    """A model whose attention matters: every weight is as large as a trained one's, norms and biases included."""
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig(vocab_size or tokenizer.vocab_size, context, n_layer=2, n_head=2, d_model=32, **options))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3)
+    return Run(model, tokenizer)
+
+
+@torch.no_grad()
+def scripted(*steps, tokenizer=BYTES, context=CONTEXT):
+    """At position p the model predicts steps[p]: an id for certain, or a dict of logits; after the script, byte 0."""
+    c = ModelConfig(tokenizer.vocab_size, context, 1, 1, context, norm="none", init="zero", tied=False)
+    model = Transformer(c)
+    model.token_embed.weight.zero_()
+    model.position_embed.weight.copy_(torch.eye(context))
+    model.unembed.weight.fill_(-1000)
+    for p in range(context):
+        step = steps[p] if p < len(steps) else 0
+        for i, logit in (step if isinstance(step, dict) else {step: 0}).items():
+            model.unembed.weight[i, p] = logit
+    return Run(model, tokenizer)
+
+
+def saying(text, tokenizer=BYTES):
+    """A scripted model that answers an empty prompt with this text, then ends its document."""
+    return scripted(*tokenizer.encode(text), tokenizer.separator, tokenizer=tokenizer, context=64)
+
+
+def prompt_of(length, seed=3):
+    return torch.randint(BYTES.vocab_size, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def quietly(*args, **options):
+    """All tokens, where a dropped part of the prompt is expected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return list(generate(*args, **options))
+
+
+# --- the cache, the context -----------------------------------------------------------------------------------------------------------
+
+
+def last_logits(run, prompt, sampling, **options):
+    """What the model said at the last position of each of its passes, and the ids that came of it."""
+    seen = []
+    hook = run.model.register_forward_hook(lambda _, __, logits: seen.append(logits[:, -1]))
+    ids = [t.id for t in quietly(run, prompt, sampling, **options)]
+    hook.remove()
+    return torch.stack(seen), ids
+
+
+@pytest.mark.parametrize("length", [1, 6, 17, CONTEXT - 1, CONTEXT, CONTEXT + 1, 3 * CONTEXT])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_greedy_generation_is_the_same_with_and_without_cache_also_past_the_context(length, norm):
+    run = tiny(norm=norm)
+    cached, ids = last_logits(run, prompt_of(length), GREEDY)
+    plain, plain_ids = last_logits(run, prompt_of(length), GREEDY, use_cache=False)
+    assert ids == plain_ids and len(ids) == 40
+    torch.testing.assert_close(cached, plain, atol=1e-5, rtol=1e-5)  # the order of float32 sums
+
+
+@pytest.mark.parametrize("context", [1, 2, 7])
+def test_a_full_context_drops_its_oldest_half_and_is_read_again(context):
+    run, ids = tiny(context=context), prompt_of(1)
+    start = 0
+    for token in generate(run, ids, replace(GREEDY, max_tokens=23)):
+        if len(ids) - start > context:
+            start = len(ids) - max(1, context // 2)
+        with torch.no_grad():
+            logits = run.model.eval()(torch.tensor([ids[start:]]))[0, -1]
+        assert token.id == logits.argmax()
+        assert token.logprob == pytest.approx(logits.log_softmax(-1)[token.id].item(), abs=1e-5)
+        ids.append(token.id)
+
+
+@pytest.mark.parametrize("past_context", ["recompute", "stop"])
+@pytest.mark.parametrize("new", [0, 1, 50])
+@pytest.mark.parametrize("length", [CONTEXT - 1, CONTEXT, CONTEXT + 1, 3 * CONTEXT])
+def test_the_end_of_the_context_is_never_an_index_error(length, new, past_context):
+    run, sampling = tiny(), replace(GREEDY, max_tokens=new, past_context=past_context)
+    if past_context == "stop" and length > CONTEXT:
+        with pytest.raises(ValueError, match=rf"has {length} tokens and the context holds {CONTEXT}; .*past_context='recompute'"):
+            generate(run, prompt_of(length), sampling)
+        return
+    tokens = quietly(run, prompt_of(length), sampling, n=2)
+    wanted = new if past_context == "recompute" else min(new, CONTEXT - length + 1)
+    assert [t.row for t in tokens] == [0, 1] * wanted
+    assert [t.finish for t in tokens] == [None] * 2 * (wanted - 1) + ["length"] * 2 * (wanted > 0)
+
+
+@pytest.mark.parametrize("length", [CONTEXT + 1, 3 * CONTEXT])
+def test_a_dropped_part_of_the_prompt_is_said_and_the_rest_is_what_is_read(length):
+    run = tiny()
+    half = CONTEXT // 2
+    said = f"has {length} tokens and the context holds {CONTEXT}: its oldest {length - half} were dropped, its newest {half} kept"
+    with pytest.warns(UserWarning, match=said):
+        whole = list(generate(run, prompt_of(length), GREEDY))
+    assert whole == list(generate(run, prompt_of(length)[-half:], GREEDY))
+
+
+def test_a_prompt_that_fills_the_context_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(generate(tiny(), prompt_of(CONTEXT), GREEDY))) == 40
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_stops_does_not_end_the_others():
+    run = scripted(97, {BYTES.separator: 0, 98: 0}, *[{99: 0, 100: 0}] * 8)  # the second token is the separator for half of all seeds
+    s = Sampling(temperature=1, seed=0, max_tokens=8)
+    rows = complete(run, "", s, n=6)
+    assert {len(row.ids) for row in rows} == {2, 8}
+    assert [row.finish for row in rows] == ["stop" if len(row.ids) == 2 else "length" for row in rows]
+    assert rows == [complete(run, "", replace(s, seed=i))[0] for i in range(6)]
+
+
+@pytest.mark.parametrize("prompt", ["", "Once", prompt_of(CONTEXT)])
+def test_row_i_is_what_its_seed_gives_alone(prompt):
+    run, s = tiny(), Sampling(temperature=1.5, seed=42, max_tokens=40, ignore_separator=True)
+    rows = complete(run, prompt, s, n=3)
+    assert [row.ids for row in rows] == [complete(run, prompt, replace(s, seed=42 + i))[0].ids for i in range(3)]
+    assert len({row.ids for row in rows}) == 3
+
+
+def test_without_a_seed_every_answer_is_another_one_and_the_global_generator_is_left_alone():
+    run, before = tiny(), torch.get_rng_state()
+    answers = [row.ids for _ in range(2) for row in complete(run, "a", Sampling(temperature=2, max_tokens=20), n=2)]
+    assert len(set(answers)) == 4
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_row_ends_with_the_only_token_that_has_a_finish():
+    run = tiny()
+    with torch.no_grad():
+        run.model.unembed.weight[BYTES.separator] *= 2
+    tokens = list(generate(run, "a", Sampling(temperature=2, seed=1, max_tokens=50, stop=("e",)), n=20))
+    for row in range(20):
+        finishes = [t.finish for t in tokens if t.row == row]
+        assert finishes[-1] in ("stop", "length") and not any(finishes[:-1])
+    assert {t.finish for t in tokens} == {None, "stop", "length"}
+
+
+def test_no_token_asked_for_yields_nothing():
+    assert list(generate(tiny(), "a", Sampling(max_tokens=0), n=2)) == []
+    answer, _ = complete(tiny(), "a", Sampling(max_tokens=0), n=2)
+    assert (answer.text, answer.ids, answer.logprobs, answer.finish) == ("", (), (), "length")
+
+
+def test_no_more_is_computed_than_is_asked_for():
+    run, passes = tiny(), []
+    run.model.register_forward_hook(lambda *_: passes.append(1))
+    tokens = generate(run, "a", GREEDY)
+    assert not passes
+    for wanted in range(1, 4):
+        next(tokens)
+        assert len(passes) == wanted
+
+
+def test_the_model_is_evaluated_and_each_module_left_in_its_mode():
+    run = tiny(dropout=0.5)
+    run.model.train()
+    run.model.blocks[0].eval()
+    modes = [m.training for m in run.model.modules()]
+    tokens = []
+    for token in generate(run, "a", GREEDY):
+        assert [m.training for m in run.model.modules()] == modes and not torch.is_inference_mode_enabled()
+        tokens.append(token)
+    run.model.eval()
+    assert tokens == list(generate(run, "a", GREEDY))
+
+
+# --- what may be sampled --------------------------------------------------------------------------------------------------------------
+
+
+def test_ids_of_a_padded_vocabulary_are_never_sampled():
+    run = tiny(vocab_size=BYTES.vocab_size + 63, tied=False)
+    with torch.no_grad():
+        run.model.unembed.weight[-63:].zero_()
+        run.model.unembed.weight[-40] = 1000 * run.model.final_norm.beta
+    assert run.model.eval()(torch.tensor([[0]])).argmax() == BYTES.vocab_size + 23  # far above every token
+    rows = complete(run, "a", Sampling(temperature=3, seed=0, max_tokens=20, ignore_separator=True), n=500)
+    ids = {i for row in rows for i in row.ids}
+    assert max(ids) < BYTES.vocab_size and len(ids) > 200
+    assert max(complete(run, "a", GREEDY)[0].ids) < BYTES.vocab_size
+    assert all(math.isfinite(x) and -50 < x <= 0 for row in rows for x in row.logprobs)  # of the tokenizer's ids alone
+
+
+def test_logprobs_are_those_of_the_models_own_logits():
+    run, s = tiny(), Sampling(temperature=0.5, top_k=5, top_p=0.9, repetition_penalty=1.5, seed=3, max_tokens=10, ignore_separator=True)
+    tokens = list(generate(run, "abc", s))
+    ids = [BYTES.separator, *b"abc", *(t.id for t in tokens)]
+    with torch.no_grad():
+        wanted = run.model(torch.tensor([ids]))[0].log_softmax(-1)
+    for at, token in enumerate(tokens):
+        assert token.logprob == pytest.approx(wanted[3 + at, token.id].item(), abs=1e-5)
+
+
+def test_the_penalty_counts_prompt_and_answer_but_not_the_separator():
+    run = scripted(*[{97: 4.0, 98: 3.0, 99: 2.8}] * 9)
+    assert (
+        complete(run, "", replace(GREEDY, max_tokens=4, repetition_penalty=1.5))[0].text == "abca"
+    )  # 4, 3, 2.8, and then 4 / 1.5 is the largest again
+    assert complete(run, "a", replace(GREEDY, max_tokens=1, repetition_penalty=1.5))[0].text == "b"
+    run = scripted(*[{97: 1.0, BYTES.separator: 1.1}] * 9)
+    assert complete(run, "", replace(GREEDY, max_tokens=1, repetition_penalty=9.0))[0].ids == (BYTES.separator,)
+
+
+def test_damaged_weights_are_said_to_be_damaged():
+    run = tiny()
+    run.model.unembed.weight.data[5] = math.nan
+    with pytest.raises(ValueError, match="nan or infinity"):
+        complete(run, "a")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n", "said"),
+    [
+        ("a", 0, "n=0 answers"),
+        ([1, BYTES.vocab_size], 1, f"the id {BYTES.vocab_size}; this tokenizer has 0 to {BYTES.vocab_size - 1}"),
+        ([-1], 1, "the id -1"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_at_the_call(prompt, n, said):
+    with pytest.raises(ValueError, match=said):
+        generate(tiny(), prompt, n=n)
+
+
+def test_a_tokenizer_of_another_model_is_refused():
+    with pytest.raises(ValueError, match=f"the tokenizer has {BYTES.vocab_size} ids, the model 42: they do not belong together"):
+        generate(tiny(vocab_size=42), "a")
+
+
+# --- prompts, stops, text -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [
+        ("", [BYTES.separator]),
+        (" ", [BYTES.separator, 32]),
+        ([], [BYTES.separator]),
+        ((), [BYTES.separator]),
+        ([32], [32]),
+        (torch.tensor([7, 8]), [7, 8]),
+        ("é<|endoftext|>", [BYTES.separator, *"é<|endoftext|>".encode()]),
+    ],
+)
+def test_text_is_opened_by_the_separator_and_ids_are_taken_as_they_are(prompt, read):
+    run, seen = tiny(), []
+    run.model.register_forward_pre_hook(lambda _, args: seen.append(args[0].tolist()))
+    assert len(complete(run, prompt, replace(GREEDY, max_tokens=1))[0].ids) == 1
+    assert seen == [[read]]
+
+
+def test_the_separator_ends_the_answer_and_is_not_printed():
+    run = scripted(97, BYTES.separator, 98, 99)
+    tokens = list(generate(run, "", Sampling(temperature=0, max_tokens=4)))
+    assert [(t.id, t.text, t.finish) for t in tokens] == [(97, "a", None), (BYTES.separator, "", "stop")]
+
+
+def test_ignoring_the_separator_goes_on_without_printing_it():
+    run = scripted(97, BYTES.separator, 98, 99)
+    answer = complete(run, "", Sampling(temperature=0, max_tokens=4, ignore_separator=True))[0]
+    assert (answer.text, answer.ids, answer.finish) == ("abc", (97, BYTES.separator, 98, 99), "length")
+
+
+BPE = train_bpe(["alpha beta gamma delta, alpha beta. stop! sto stop? " * 20], 280)
+CHAR = char_tokenizer(["alpha beta gamma delta stop!\U0001f389é日"])
+KINDS = pytest.mark.parametrize("tokenizer", [BYTES, BPE, CHAR], ids=["byte", "bpe", "char"])
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("said", "stop", "text"),
+    [
+        ("alpha beta gamma delta", ("beta gamma",), "alpha "),
+        ("alpha beta gamma delta", ("gamma", "beta"), "alpha "),
+        ("alpha beta gamma delta", ("beta gamma", "beta"), "alpha "),
+        ("alpha beta gamma delta", ("a beta gamma", "eta"), "alpha b"),  # the one that is complete first
+        ("alpha stop! delta", ("st",), "alpha "),
+        ("alpha stop! delta", ("!", "p"), "al"),
+        ("alpha beta", ("alpha",), ""),
+        ("alpha beta", ("beta",), "alpha "),  # at the very end
+        ("aaab", ("aab",), "a"),
+    ],
+)
+def test_the_text_ends_before_a_stop_string_wherever_tokens_are_cut(tokenizer, said, stop, text):
+    tokens = list(generate(saying(said, tokenizer), "", Sampling(temperature=0, stop=stop)))
+    assert "".join(t.text for t in tokens) == text
+    assert tokens[-1].finish == "stop" and tokens[-1].id != tokenizer.separator
+
+
+@KINDS
+@pytest.mark.parametrize("stop", [("beta delta",), ("delta!",), ("\n", "gammas")])
+def test_what_looked_like_a_stop_string_is_let_go_of(tokenizer, stop):
+    run = saying("alpha beta gamma delta", tokenizer)
+    ids = tokenizer.encode("alpha beta gamma delta")
+    for limit, finish in ((99, "stop"), (len(ids), "length")):
+        answer = complete(run, "", Sampling(temperature=0, stop=stop, max_tokens=limit))[0]
+        assert (answer.text, answer.finish) == ("alpha beta gamma delta", finish)
+
+
+def test_nothing_of_a_possible_stop_string_is_sent_before_it_is_none():
+    tokens = list(generate(saying("ab stop! st"), "", Sampling(temperature=0, stop=("stop?",))))
+    assert [t.text for t in tokens] == ["a", "b", " ", "", "", "", "", "stop!", " ", "", "", "st"]
+
+
+@KINDS
+def test_a_character_of_several_tokens_arrives_whole(tokenizer):
+    text = "a\U0001f389é日"
+    tokens = list(generate(saying(text, tokenizer), "", Sampling(temperature=0)))
+    assert "".join(t.text for t in tokens) == text == tokenizer.decode([t.id for t in tokens][:-1])
+    assert all("\ufffd" not in t.text for t in tokens)
+
+
+def test_bytes_that_never_make_a_character_are_replaced_at_the_end():
+    run = scripted(97, 0xF0, 0x9F, 0x8E, BYTES.separator)
+    assert complete(run, "", Sampling(temperature=0))[0].text == "a\ufffd"
+    assert complete(run, "", Sampling(temperature=0, max_tokens=3))[0].text == "a\ufffd"
+
+
+def test_a_character_that_the_prompt_left_incomplete_is_completed():
+    run = scripted(0, 0, 0, 0x8E, 0x89, 97)
+    assert complete(run, [97, 97, 0xF0, 0x9F], Sampling(temperature=0, max_tokens=3))[0].text == "\U0001f389a"
+
+
+BITS = st.lists(st.sampled_from([b"a", b"b", "é".encode(), b"\xf0\x9f", b"\x8e", b"\x89", b"\xff"]), max_size=8).map(b"".join)
+STOPS = st.lists(st.text("ab\ufffdé", min_size=1, max_size=3), max_size=3).map(tuple)
+
+
+@given(BITS, st.lists(st.integers(0, 12)), STOPS)
+def test_text_does_not_depend_on_how_its_bytes_are_cut(data, cuts, stop):
+    def through(*pieces):
+        stream, sent, stopped = TextStream(stop), "", False
+        for at, piece in enumerate(pieces):
+            text, stopped = stream.feed(piece, last=at == len(pieces) - 1)
+            sent += text
+            if stopped:
+                break
+        return sent, stopped
+
+    full = data.decode("utf-8", "replace")
+    sent, stopped = through(data)
+    assert stopped == any(s in full for s in stop) and not any(s in sent for s in stop)
+    assert full.startswith(sent) and (stopped or sent == full)
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    assert through(*(data[a:b] for a, b in pairwise(bounds)), b"") == (sent, stopped)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run folder with an untrained model and byte tokens."""
+    run, model = tmp_path_factory.mktemp("run"), tiny().model
+    checkpoint.write_run(run, RunConfig(model.config, DataConfig(tokenizer="byte"), train=TrainConfig(batch_tokens=CONTEXT)), {}, {})
+    BYTES.save(run / "tokenizer.json")
+    checkpoint.save(run, 1, model, {}, {}, best=True)
+    return run
+
+
+def andrea(*arguments, **options):
+    return CliRunner().invoke(app, ["generate", *map(str, arguments)], **options)
+
+
+def test_the_command_prints_the_prompt_the_text_and_how_it_ended(folder):
+    answer = complete(checkpoint.load(folder), "Once é", Sampling(seed=5, max_tokens=12))[0]
+    result = andrea(folder, "Once é", "--seed", 5, "--max-tokens", 12, "--at", "last", "--device", "cpu")
+    assert result.exit_code == 0 and result.stdout == "Once é" + answer.text + "\n"
+    assert result.stderr.startswith("finish: length; 12 tokens, ") and result.stderr.endswith(" tokens/s; seed 5\n")
+
+
+@pytest.mark.parametrize("prompt", [[], ["-"]])
+@pytest.mark.parametrize("text", ["", " two\r\nlines é\n"])
+def test_the_command_reads_standard_input_as_it_is(folder, prompt, text):
+    result = andrea(folder, *prompt, "--max-tokens", 0, "--json", input=text.encode())
+    assert json.loads(result.stdout)["prompt"] == text
+
+
+def test_the_command_refuses_standard_input_that_is_not_utf_8(folder):
+    with pytest.raises(ValueError, match="standard input is not UTF-8: byte 2 is 0xff"):
+        andrea(folder, "-", input=b"ab\xff", catch_exceptions=False)
+
+
+def test_the_command_prints_several_answers_one_after_another(folder):
+    answers = complete(checkpoint.load(folder), "a", Sampling(seed=5, max_tokens=9), n=2)
+    result = andrea(folder, "a", "--seed", 5, "--max-tokens", 9, "-n", 2)
+    assert result.stdout == "".join(f"--- {i + 1} of 2, seed {5 + i} ---\na{answers[i].text}\n" for i in range(2))
+
+
+def test_the_command_prints_one_json_object_that_says_all(folder):
+    options = {
+        "temperature": 1.5,
+        "top_k": 50,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "repetition_penalty": 1.1,
+        "max_tokens": 9,
+        "past_context": "stop",
+    }
+    sampling = Sampling(**options, stop=("x", "yz"), ignore_separator=True, seed=7)
+    given = [part for name, value in options.items() for part in ("--" + name.replace("_", "-"), value)]
+    result = andrea(folder, "é", *given, "--stop", "x", "--stop", "yz", "--ignore-separator", "--seed", 7, "-n", 2, "--json")
+    found = json.loads(result.stdout)
+    answers = complete(checkpoint.load(folder), "é", sampling, n=2)
+    assert found["prompt"] == "é" and found["prompt_ids"] == [BYTES.separator, *"é".encode()] and found["seed"] == 7
+    assert Sampling(**found["sampling"]) == sampling
+    assert [(s["text"], tuple(s["ids"]), s["finish_reason"]) for s in found["samples"]] == [(a.text, a.ids, a.finish) for a in answers]
+    assert [s["logprobs"] for s in found["samples"]] == [list(a.logprobs) for a in answers]
+    assert [s["tokens"] for s in found["samples"]] == [[BYTES.token_bytes(i).decode("utf-8", "replace") for i in a.ids] for a in answers]
+
+
+def test_without_a_seed_the_command_says_the_one_it_took(folder):
+    first, other = (json.loads(andrea(folder, "a", "--json", "--max-tokens", 20).stdout) for _ in range(2))
+    again = json.loads(andrea(folder, "a", "--json", "--max-tokens", 20, "--seed", first["seed"]).stdout)
+    assert again == first and other["seed"] != first["seed"]
+
+
+def test_the_command_says_what_was_dropped(folder):
+    result = andrea(folder, "a" * 40, "--max-tokens", 1)
+    assert "warning: the prompt has 41 tokens and the context holds 32: its oldest 25 were dropped, its newest 16 kept\n" in result.stderr
+
+
+def test_a_console_that_lacks_a_character_prints_a_question_mark(folder):
+    result = CliRunner(charset="ascii").invoke(app, ["generate", str(folder), "-", "--max-tokens", "0"], input="é日".encode())
+    assert result.exit_code == 0 and result.stdout == "??\n"

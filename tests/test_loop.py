@@ -1,0 +1,183 @@
+"""A whole run, from text to a model that is kept."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from threading import Event as Flag
+
+import pytest
+import torch
+from conftest import small
+
+from andrea import checkpoint
+from andrea.data.prepare import prepare
+from andrea.evaluate import evaluate
+from andrea.training.loop import resume, train
+from andrea.training.report import Chosen, Evaluated, Finished, Prepared, Sampled, Saved, StepDone, Stopped, read_metrics
+
+
+def pick(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def losses(run):
+    return [(m["step"], m["loss"], m["grad_norm"], m["lr"]) for m in read_metrics(run) if m["event"] == "StepDone"]
+
+
+def same_weights(a, b):
+    first, second = (checkpoint.load(run, at="last").model.state_dict() for run in (a, b))
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_tells_everything_in_order(tmp_path, text_file):
+    events = list(train(small(text_file), tmp_path / "run"))
+    kinds = [type(event) for event in events]
+    assert kinds[:4] == [Prepared, Chosen, Evaluated, Sampled]
+    assert kinds[-2:] == [Evaluated, Finished]
+    assert [e.step for e in pick(events, StepDone)] == list(range(1, 13))
+    assert [e.tokens for e in pick(events, StepDone)] == [256 * n for n in range(1, 13)]
+    assert len({e.text for e in pick(events, Sampled)}) > 1  # it says something else as it learns
+    assert pick(events, Saved)[-1].step == 12
+
+
+def test_a_run_learns(tmp_path, text_file):
+    config = small(text_file, changes=("tokenizer=byte", "steps=60"))
+    events = list(train(config, tmp_path / "run"))
+    first, last = pick(events, Evaluated)[0], events[-1]
+    assert first.loss == pytest.approx(math.log(257), abs=0.15)  # untrained: every byte about equally likely
+    assert last.loss < 3.5  # below the 3.6 nats that the frequencies of English letters and indentation alone would leave
+
+
+def test_the_final_loss_is_that_of_the_saved_model_on_the_whole_split(finished_run):
+    run = checkpoint.load(finished_run, at="last")
+    data = run.open_data()
+    measured = evaluate(run.model, data.val, data.tokenizer)
+    told = [m for m in read_metrics(finished_run) if m["event"] == "Evaluated"][-1]
+    assert told["whole"] is True
+    assert told["targets"] == measured.targets == len(data.val) - 1
+    assert told["loss"] == pytest.approx(measured.loss, abs=1e-6)
+    assert told["bits_per_byte"] == pytest.approx(measured.loss * measured.targets / math.log(2) / data.report["val"]["bytes"], rel=1e-6)
+
+
+def test_the_run_folder_holds_what_its_page_says(finished_run):
+    stored = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    assert stored["resolved"].keys() == {"device", "dtype", "compile", "threads", "micro_batch", "steps"}
+    assert stored["config"]["model"]["vocab_size"] == 321
+    assert len(stored["provenance"]["data"]) == 64
+    last = (finished_run / "last").read_text(encoding="utf-8").strip()
+    names = {p.name for p in (finished_run / "checkpoints" / last).iterdir()}
+    assert names == {"model.safetensors", "train.safetensors", "state.json", "manifest.json"}
+    assert "--- step 0 ---" in (finished_run / "samples.txt").read_text(encoding="utf-8")
+    assert not list(finished_run.rglob("*.partial"))
+
+
+def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path, text_file):
+    config = small(text_file, changes=("dropout=0.1",))
+    for name in ("a", "b"):
+        list(train(config, tmp_path / name))
+    list(train(replace(config, train=replace(config.train, seed=1)), tmp_path / "c"))
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert same_weights(tmp_path / "a", tmp_path / "b")
+    assert losses(tmp_path / "a") != losses(tmp_path / "c")
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 11])
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path, text_file, stop_after):
+    config = small(text_file, changes=("dropout=0.1", "micro_batch=2"))
+    list(train(config, tmp_path / "straight"))
+    stop = Flag()
+    events = []
+    for event in train(config, tmp_path / "stopped", stop):
+        events.append(event)
+        if isinstance(event, StepDone) and event.step == stop_after:
+            stop.set()
+    assert events[-1] == Stopped(stop_after, tmp_path / "stopped")
+    events = list(resume(tmp_path / "stopped"))
+    assert pick(events, Chosen)[0].first_step == stop_after
+    assert isinstance(events[-1], Finished)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "straight")
+    assert same_weights(tmp_path / "stopped", tmp_path / "straight")
+
+
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_step_twice(tmp_path, text_file):
+    config = small(text_file, changes=("save_every=4", "evaluate_every=100"))
+    list(train(config, tmp_path / "straight"))
+    for event in train(config, tmp_path / "killed"):
+        if isinstance(event, StepDone) and event.step == 7:
+            break  # steps 5 to 7 stand in metrics.jsonl but in no checkpoint
+    with (tmp_path / "killed/metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"event": "StepDone", "st')  # and the last line is torn
+    list(resume(tmp_path / "killed"))
+    assert losses(tmp_path / "killed") == losses(tmp_path / "straight")
+    assert same_weights(tmp_path / "killed", tmp_path / "straight")
+
+
+def test_accumulating_changes_nothing_but_rounding(tmp_path, text_file):
+    for micro in (1, 8):
+        list(train(small(text_file, changes=(f"micro_batch={micro}", "dtype=float32")), tmp_path / str(micro)))
+    a, b = losses(tmp_path / "1"), losses(tmp_path / "8")
+    assert [x[1] for x in a] == pytest.approx([x[1] for x in b], abs=1e-4)  # float32 sums in another order, through 12 AdamW steps
+
+
+def test_a_finished_run_says_that_it_is_finished(finished_run):
+    with pytest.raises(ValueError, match="is finished: 12 of 12 steps done"):
+        next(resume(finished_run))
+
+
+def test_a_time_budget_becomes_a_number_of_steps(tmp_path, text_file):
+    events = list(train(small(text_file, changes=("steps=none", "minutes=0.02")), tmp_path / "run"))
+    chosen = pick(events, Chosen)[0]
+    assert chosen.steps == len(pick(events, StepDone)) == json.loads((tmp_path / "run/run.json").read_text())["config"]["train"]["steps"]
+    assert any(c.name == "steps" and "tokens/s" in c.reason for c in chosen.choices)
+
+
+def test_a_prepared_folder_is_used_where_it_lies_and_must_not_change(tmp_path, text_file):
+    prepare(small(text_file).data, 321, tmp_path / "prepared")
+    list(train(small(tmp_path / "prepared"), tmp_path / "run"))
+    assert checkpoint.open_data(tmp_path / "run").folder.samefile(tmp_path / "prepared")
+    assert losses(tmp_path / "run")
+    report = tmp_path / "prepared" / "data.json"
+    stored = json.loads(report.read_text(encoding="utf-8"))
+    report.write_text(json.dumps({**stored, "corpus_sha256": "0" * 64}), encoding="utf-8")
+    with pytest.raises(ValueError, match="has changed since"):
+        checkpoint.open_data(tmp_path / "run")
+
+
+def test_a_text_that_cannot_be_used_leaves_no_folder(tmp_path):
+    (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
+    with pytest.raises(ValueError, match="33"):
+        list(train(small(tmp_path / "short.txt"), tmp_path / "run"))
+    with pytest.raises(FileNotFoundError, match="missing"):
+        list(train(small(tmp_path / "missing.txt"), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_left_alone(tmp_path, text_file):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        list(train(small(text_file), tmp_path / "mine"))
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path, text_file):
+    with pytest.raises(ValueError, match="device 'tpu' is not there; this machine has cpu"):
+        list(train(small(text_file, changes=("device=tpu",)), tmp_path / "run"))
+
+
+def test_without_a_compiler_a_compiled_run_is_an_eager_run(tmp_path, text_file, monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent")
+    chosen = pick(train(small(text_file, changes=("compile=on",)), tmp_path / "on"), Chosen)[0]
+    assert any(c.name == "compile" and c.value is False and "no C++ compiler" in c.reason for c in chosen.choices)
+    list(train(small(text_file), tmp_path / "off"))
+    assert losses(tmp_path / "on") == losses(tmp_path / "off")
+
+
+def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):
+    other = Path(tmp_path / "other.txt")
+    other.write_bytes(text_file.read_bytes() + b"one more line\n")
+    hashes = set()
+    for name, path in (("a", text_file), ("b", other)):
+        list(train(small(path, changes=("steps=1",)), tmp_path / name))
+        hashes.add(json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8"))["provenance"]["data"])
+    assert len(hashes) == 2
