@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -56,7 +57,7 @@ def test(*options: str) -> None:
     run(PYTHON, "-m", "pytest", *options)
 
 
-COMMANDS = {"setup": setup, "demo": demo, "test": test}
+COMMANDS: dict[str, Callable[..., None]] = {"setup": setup, "demo": demo, "test": test}
 
 if __name__ == "__main__":
     name, *rest = sys.argv[1:] or ["help"]

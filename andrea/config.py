@@ -30,6 +30,7 @@ class ModelConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        known_words(self)
         positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
         if self.d_model % self.n_head:
             raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
@@ -63,6 +64,7 @@ class DataConfig:
     seed: int = 0  # of the hash split
 
     def __post_init__(self) -> None:
+        known_words(self)
         within(self, "val_fraction", 0, 0.5)
         if self.val_fraction == 0:
             raise ValueError("val_fraction=0 leaves nothing to validate on; give a fraction up to 0.5")
@@ -84,6 +86,7 @@ class OptimConfig:
     grad_clip: float = 1.0  # largest gradient norm; 0 is off
 
     def __post_init__(self) -> None:
+        known_words(self)
         for name in ("lr", "eps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not above 0")
@@ -105,16 +108,17 @@ class TrainConfig:
     minutes: float = 5.0  # of training time; only used without `steps`
     batch_tokens: int = 4096  # targets per optimizer step
     micro_batch: int | None = None  # sequences per pass; None: chosen
-    evaluate_every: int | None = None  # steps; None: 20 times in the run
-    eval_tokens: int = 65_536  # of the validation split while training; the end reads all of it
-    sample_every: int | None = None  # steps; None: 5 times in the run
-    save_every: int | None = None  # steps; None: 10 times in the run
+    evaluate_every: int | None = None  # steps; None: 20 times in the run, if that is every 50 or more
+    eval_tokens: int = 32_768  # of the validation split while training; the end reads all of it
+    sample_every: int | None = None  # the same, 5 times
+    save_every: int | None = None  # the same, 10 times; every best is saved besides
     seed: int = 1337
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
+        known_words(self)
         positive(self, "batch_tokens", "eval_tokens")
         for name in ("steps", "micro_batch", "evaluate_every", "sample_every", "save_every"):
             if getattr(self, name) is not None:
@@ -148,6 +152,13 @@ class RunConfig:
     def rows(self) -> int:
         """Sequences per optimizer step."""
         return self.train.batch_tokens // self.model.context
+
+
+def known_words(config: Any) -> None:
+    """Check every field that takes one of a few words."""
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is Literal:
+            read_value(name, kind, getattr(config, name))
 
 
 def positive(config: Any, *names: str) -> None:
@@ -242,9 +253,9 @@ def read_value(name: str, kind: Any, text: str) -> Any:
         if kind is int:
             return int(text.replace("_", ""), 10) if "e" not in text.lower() else exact_int(float(text))
         value = kind(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{name}={text!r} is not {'a whole number' if kind is int else 'a number'}") from None
-    if kind is float and math.isnan(value):
+    if kind is float and not math.isfinite(value):
         raise ValueError(f"{name}={text!r} is not a number")
     return value
 
@@ -267,7 +278,7 @@ def from_dict(kind: type, values: Mapping[str, Any]) -> Any:
     for name, value in values.items():
         check_name(kind, name)
         if is_dataclass(hints[name]):
-            value = from_dict(hints[name], value)  # type: ignore[arg-type]
+            value = from_dict(hints[name], value)
         elif isinstance(value, list):
             value = tuple(value)
         read[name] = value

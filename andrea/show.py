@@ -57,9 +57,9 @@ def terminal(tables: Sequence[Table], file: TextIO | None = None) -> None:
 
 
 def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str = "") -> None:
-    """Print the named columns of records; a column of numbers alone is aligned to the right, what a record lacks stays empty."""
-    cells = [[row.get(name, "") for name in columns] for row in rows]
-    right = [all(isinstance(cell, int | float) for cell in column) for column in zip(*cells, strict=True)] or [False] * len(columns)
+    """Print the named columns of records; numbers are aligned to the right, and what a record lacks, or None, stays empty."""
+    cells = [["" if row.get(name) is None else row[name] for name in columns] for row in rows]
+    right = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
     terminal([Table(title, [">" * aligned + name.replace("_", " ") for name, aligned in zip(columns, right, strict=True)], cells)])
 
 
@@ -68,12 +68,18 @@ def print_json(value: object) -> None:
 
 
 def draw_losses(course: Mapping[str, Any], path: Path) -> None:
-    """Draw course["evaluations"], records with step and loss (nats per token), into a picture. Raises ValueError without matplotlib."""
+    """Draw course["training"] and course["evaluations"], records with step and loss (nats per token), into a picture.
+
+    Raises ValueError without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
-    axes = (figure := Figure(layout="constrained")).add_subplot(xlabel="step", ylabel="loss, nats per token")
-    axes.plot([row["step"] for row in course["evaluations"]], [row["loss"] for row in course["evaluations"]], marker=".")
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot(xlabel="step", ylabel="loss, nats per token")
+    for kind, look in (("training", {"alpha": 0.4}), ("evaluations", {"marker": "."})):
+        axes.plot([row["step"] for row in course[kind]], [row["loss"] for row in course[kind]], label=kind, **look)
     axes.grid(alpha=0.3)
+    axes.legend()
     figure.savefig(path, dpi=150)

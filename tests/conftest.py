@@ -1,5 +1,6 @@
 """Real text and a real run, made once for every test that reads them."""
 
+import os
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from andrea.config import RunConfig, override
 from andrea.presets import preset
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported: tests share the machine with the programs they start
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 

@@ -10,8 +10,9 @@ from reference import random_ids, tiny
 from typer.testing import CliRunner
 
 from andrea.accounting import claims_of_the_document, count, flops_per_token, kv_cache_bytes, parameters, training_bytes
+from andrea.checkpoint import write_run
 from andrea.cli import app
-from andrea.config import ModelConfig, RunConfig, to_dict
+from andrea.config import ModelConfig, RunConfig
 from andrea.model import Transformer
 from andrea.presets import PRESETS
 
@@ -184,7 +185,7 @@ def test_set_changes_the_model_first() -> None:
 
 def test_a_run_folder_is_counted_by_its_own_configuration(tmp_path) -> None:
     config = RunConfig(tiny(activation="swiglu", tied=False))
-    (tmp_path / "run.json").write_text(json.dumps({"format_version": 1, "config": to_dict(config)}))
+    write_run(tmp_path, config, {}, {})
     found = json.loads(run(str(tmp_path), "--json").output)
     assert found["total"] == count(config.model).total
     assert found["document"] == []

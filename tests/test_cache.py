@@ -10,6 +10,15 @@ from andrea.model import Transformer
 VOCAB, CONTEXT = 42, 16
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Models this small gain nothing from threads, and on a busy machine threads that wait for each other cost tenfold."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def tiny(seed=0, **options):
     """A model whose attention matters: every weight is as large as a trained one's, norms and biases included."""
     torch.manual_seed(seed)

@@ -56,7 +56,11 @@ def test_a_signal_saves_and_names_the_command_that_goes_on(tmp_path, text_file, 
     assert last["event"] == "Stopped"
     assert "Traceback" not in error
     going_on = subprocess.Popen(
-        [sys.executable, "-m", "andrea", "train", "--resume", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "andrea", "train", "--resume", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     said = []
     for line in going_on.stdout:
@@ -74,7 +78,9 @@ def test_a_signal_saves_and_names_the_command_that_goes_on(tmp_path, text_file, 
 def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "andrea", "train", str(text_file), "--steps", "200", *SMALL]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "140"})
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "140"}
+    )
     os.close(theirs)
     seen, deadline = b"", time.monotonic() + 120
     while time.monotonic() < deadline:

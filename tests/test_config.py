@@ -37,6 +37,8 @@ def test_fields_that_must_agree_may_change_together():
         ("optim.lr.x=3", r"'lr' is a single value"),
         ("optim.lr=fast", r"lr='fast' is not a number"),
         ("optim.lr=nan", r"lr='nan' is not a number"),
+        ("model.mlp_ratio=inf", r"mlp_ratio='inf' is not a number"),
+        ("model.n_layer=1e400", r"n_layer='1e400' is not a whole number"),
         ("optim.lr=0", r"lr=0.0 is not above 0"),
         ("optim.beta2=1", r"beta2=1.0 is outside 0 to 1 \(exclusive\)"),
         ("optim.warmup=0.8", r"warmup=0.8 and decay=0.4 together take more than the whole run"),
@@ -83,6 +85,11 @@ def test_every_preset_survives_json():
 def test_an_unknown_key_in_a_file_is_refused():
     with pytest.raises(ValueError, match=r"OptimConfig has no field 'momentun'"):
         from_dict(RunConfig, {"optim": {"momentun": 0.9}})
+
+
+def test_a_word_that_is_none_of_the_known_ones_is_refused_however_it_comes():
+    with pytest.raises(ValueError, match=r"init='gtp2' is not one of gpt2, zero, xavier; did you mean 'gpt2'"):
+        ModelConfig(init="gtp2")
 
 
 def test_tuples_survive_json():

@@ -54,7 +54,7 @@ def test_zero_init_makes_every_block_the_identity(activation: str) -> None:
     for block in model.blocks:
         assert torch.equal(block(x), x)
     assert all(not matrix.weight.any() for matrix in writers(model))
-    assert near(model.token_embed.weight.std() / 0.02, 1) or model.token_embed.weight.numel() < 10_000
+    assert all(block.attn.qkv.weight.any() and block.mlp.up.weight.any() for block in model.blocks)  # or nothing would ever learn
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])

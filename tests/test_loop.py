@@ -139,7 +139,7 @@ def test_a_prepared_folder_is_used_where_it_lies_and_must_not_change(tmp_path, t
     assert losses(tmp_path / "run")
     report = tmp_path / "prepared" / "data.json"
     stored = json.loads(report.read_text(encoding="utf-8"))
-    report.write_text(json.dumps({**stored, "corpus_sha256": "0" * 64}), encoding="utf-8")
+    report.write_text(json.dumps({**stored, "fingerprint": "0" * 64}), encoding="utf-8")
     with pytest.raises(ValueError, match="has changed since"):
         checkpoint.open_data(tmp_path / "run")
 

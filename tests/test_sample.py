@@ -63,6 +63,8 @@ def test_top_k_ranks_by_logit_where_a_high_temperature_makes_probabilities_equal
         ((0.5, 0.35, 0.10, 0.05), 0.9, {0, 1, 2}),  # the crossing token stays
         ((0.5, 0.3, 0.15, 0.05), 0.6, {0, 1}),
         ((0.3, 0.1, 0.1, 0.5), 0.8, {3, 0}),  # a sum of exactly p is enough
+        ((0.7, 0.2, 0.1), 0.7, {0}),  # as float32 logits these fall short of their sum by up to 4e-8
+        ((0.45, 0.35, 0.2), 0.8, {0, 1}),
         ((0.3, 0.1, 0.1, 0.5), 0.9, {3, 0, 1}),  # equal ones: the lowest id first
         ((0.25, 0.25, 0.25, 0.25), 0.5, {0, 1}),
         ((0.1,) * 10, 0.7, set(range(7))),

@@ -1,6 +1,8 @@
 """The command line. Every command: parse, call one function, show."""
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,13 +13,23 @@ from andrea.version import __version__
 app = typer.Typer(
     name="andrea",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
 
-for command in (train.demo, train.train, runs.runs, generate.generate, evaluate.evaluate, count.count, data.data):
-    app.command(rich_help_panel="Commands, in the order of a first visit")(command)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": train.demo,
+    "train": train.train,
+    "runs": runs.runs,
+    "generate": generate.generate,
+    "eval": evaluate.evaluate,
+    "count": count.count,
+    "data": data.data,
+}
+for name, command in COMMANDS.items():
+    app.command(name, rich_help_panel="Commands, in the order of a first visit")(command)
 
 
 def show_version(wanted: bool) -> None:
@@ -39,6 +51,9 @@ def andrea(
 
 def main() -> None:
     """Run the command line. Exit code 2 for what was asked wrongly, 1 for what failed; one message, no traceback without --debug."""
+    # GNU OpenMP's threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
+    # from running. This many turns cost nothing alone and less in company (LOG.md). Read when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a console that lacks a character prints ? instead of dying

@@ -1,6 +1,5 @@
 """`andrea count`: the parameters of a model, matrix by matrix, and what it costs to run and to train."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from andrea import accounting
-from andrea.config import ModelConfig, RunConfig, from_dict, override, to_dict
-from andrea.presets import preset
+from andrea.config import ModelConfig, RunConfig, override, to_dict
+from andrea.presets import PRESETS, preset
 from andrea.show import Table, number, percent, print_json, size, terminal
 
 
 def count(
-    target: Annotated[str, typer.Argument(help="A preset (andrea-120m) or a run folder.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="A preset (andrea-120m), a run folder, or its name under runs/.", show_default=False)],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change the configuration first; may be given several times.")
     ] = None,
@@ -52,15 +51,12 @@ def count(
 
 
 def read(target: str, changes: Sequence[str]) -> RunConfig:
-    """The configuration of a preset or run folder, changed. Raises ValueError for neither, and for what override refuses."""
-    folder = Path(target)
-    if folder.is_dir():
-        if not (folder / "run.json").is_file():
-            raise ValueError(f"{target} is a folder without run.json, so not a run; give a run folder or the name of a preset")
-        config = from_dict(RunConfig, json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"])
-    else:
-        config = preset(target)
-    return override(config, *changes)
+    """The configuration of a preset or of a run, changed. Raises ValueError for neither, and for what override refuses."""
+    if target in PRESETS or not (Path(target).is_dir() or Path("runs", target).is_dir()):
+        return override(preset(target), *changes)
+    from andrea.checkpoint import find_run, read_run
+
+    return override(read_run(find_run(target))[0], *changes)
 
 
 def disagreements(c: ModelConfig) -> list[str]:

@@ -24,6 +24,8 @@ def evaluate(
 
       andrea eval runs/mine other-book.txt --json
     """
+    from contextlib import nullcontext
+
     from andrea.checkpoint import load
     from andrea.data.prepare import encoded
     from andrea.evaluate import evaluate as measure
@@ -31,7 +33,7 @@ def evaluate(
     from andrea.show import print_json
 
     opened = load(run, at, choose_device(device).value)
-    with encoded([str(p) for p in paths], opened.tokenizer) if paths else opened.validation() as tokens:
+    with encoded([str(p) for p in paths], opened.tokenizer) if paths else nullcontext(opened.open_data().val) as tokens:
         result = measure(opened.model, tokens, opened.tokenizer, batch_rows)
     if json:
         print_json({"run": str(opened.path), "step": opened.step, **result.to_dict()})

@@ -6,7 +6,9 @@ One separator opens every unit of either stream; where a unit is cut between the
 import json
 import os
 import shutil
-from collections.abc import Generator, Iterator
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -130,7 +132,7 @@ def learn(config: DataConfig, vocab_size: int, units: Units, corpus: Corpus) -> 
 
 def write(parts: Iterator[tuple[bytes, str, str]], tokenizer: Tokenizer, folder: Path) -> Generator[str, None, dict[str, dict[str, Any]]]:
     """Encode into train-*.tok and val-*.tok; returns tokens, bytes, units and sha256 of each. Raises ValueError if a split stays empty."""
-    separator, V = np.array([tokenizer.separator]), tokenizer.vocab_size
+    V = tokenizer.vocab_size
     found: dict[str, dict[str, Any]] = {split: {"tokens": 0, "bytes": 0, "units": 0} for split in ("train", "val")}
     done, said = 0, 0
     with ShardWriter(folder, "train", V) as train, ShardWriter(folder, "val", V) as val:
@@ -138,8 +140,7 @@ def write(parts: Iterator[tuple[bytes, str, str]], tokenizer: Tokenizer, folder:
             if not text:
                 continue
             writer, size = train if split == "train" else val, len(text.encode())
-            writer.write(separator)
-            writer.write(tokenizer.encode_array(text))
+            write_unit(writer, tokenizer, text)
             found[split]["bytes"] += size
             found[split]["units"] += 1
             done += size
@@ -151,3 +152,18 @@ def write(parts: Iterator[tuple[bytes, str, str]], tokenizer: Tokenizer, folder:
             if not writer.count:
                 raise ValueError(f"{done} bytes of text are too few to be divided: {split} would be empty; give more")
     return found
+
+
+def write_unit(writer: ShardWriter, tokenizer: Tokenizer, text: str) -> None:
+    writer.write(np.array([tokenizer.separator]))
+    writer.write(tokenizer.encode_array(text))
+
+
+@contextmanager
+def encoded(paths: Sequence[str], tokenizer: Tokenizer) -> Iterator[Tokens]:
+    """Any text as one sequence of tokens, undivided and with its duplicates, from temporary files that go when the block ends."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with ShardWriter(Path(folder), "text", tokenizer.vocab_size) as writer:
+            for text in Corpus(paths).units():
+                write_unit(writer, tokenizer, text)
+        yield Tokens(sorted(Path(folder).glob("text-*.tok")))

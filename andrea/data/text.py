@@ -48,7 +48,7 @@ class Corpus:
     """The documents of files and folders, in sorted order, read one at a time and as often as it is iterated.
 
     Folders are searched to the bottom, without hidden files and folders. No paths means the built-in corpus: the Python standard library
-    on this machine, without its tests. Raises FileNotFoundError for a missing path and, at the first reading, ValueError if there is no text.
+    on this machine, without its tests. Raises FileNotFoundError for a missing path; ValueError, once read, where there is no text.
     """
 
     def __init__(self, paths: Sequence[str]):

@@ -8,7 +8,7 @@ import warnings
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
@@ -141,7 +141,7 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:
 
 
 def generate(
-    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, use_cache: bool = True
+    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, use_cache: bool = True, **options: Any
 ) -> Iterator[Token]:
     """Yield the tokens of n answers as they are sampled, in rounds: one token of every row that still runs, lowest row first.
 
@@ -152,9 +152,12 @@ def generate(
     A prompt longer than the context keeps its newest half-context, with a warning that says what was dropped; with
     past_context="stop" it is refused, and an answer ends ("length") when the context is full.
 
+    `options` are fields of Sampling, to change single ones: generate(run, "Once", temperature=0).
+
     Raises ValueError at the call for n < 1, a prompt that cannot be read and a tokenizer of another model; while running for nan logits.
     """
     model, tokenizer, context = run.model, run.tokenizer, run.model.config.context
+    sampling = replace(sampling, **options)
     if n < 1:
         raise ValueError(f"n={n} answers were asked for; wanted at least 1")
     if tokenizer.vocab_size > model.config.vocab_size:

@@ -114,7 +114,5 @@ def sample(probabilities: Tensor, generator: torch.Generator | Sequence[torch.Ge
     else:
         draw = torch.cat([torch.rand(1, generator=g, dtype=torch.float64) for g in generator]).view(shape)
     cumulative = probabilities.double().cumsum(-1)
-    total = cumulative[..., -1:].contiguous()
-    ids = torch.searchsorted(cumulative, draw[..., None] * total, right=True)
-    last = torch.searchsorted(cumulative, total)  # of those with a probability, should draw * total round up to total
-    return torch.minimum(ids, last)[..., 0]
+    passed = draw[..., None] * cumulative[..., -1:]  # below the total also after rounding, as a draw is at most 1 - 2^-53
+    return torch.searchsorted(cumulative, passed, right=True)[..., 0]

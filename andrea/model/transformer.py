@@ -5,7 +5,6 @@ Shapes: B batch, T tokens, D d_model, H heads, M the MLP's width, V vocabulary. 
 
 import math
 from collections.abc import Sequence
-from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +99,7 @@ class Transformer(nn.Module):
         With a cache (one LayerCache per block) the ids follow what it already holds. Raises ValueError past the context.
         """
         x = self.drop(self.token_embed(ids) + self.position_embed(self.positions(ids, cache)))  # (B, T, D)
-        for block, kept in zip(self.blocks, cache or repeat(None), strict=False):
+        for block, kept in zip(self.blocks, cache or (None,) * len(self.blocks), strict=True):
             x = block(x, kept)  # (B, T, D)
         x = self.final_norm(x)  # (B, T, D)
         logits = self.unembed(x)  # (B, T, V): x @ token_embed.T where tied
@@ -122,14 +121,15 @@ def initialise(model: Transformer) -> None:
     for every linear layer of the blocks, as the 2017 Transformer had it. Radford et al. 2019, section 2.3, for the scale.
     """
     c = model.config
-    writers = [matrix for block in model.blocks for matrix in (block.attn.out, block.mlp.down)]
-    qkvs = {block.attn.qkv for block in model.blocks}  # three layers in one matrix
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    writers = [matrix for block in blocks for matrix in (block.attn.out, block.mlp.down)]
+    qkvs = {block.attn.qkv for block in blocks}  # three layers in one matrix
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
         if isinstance(module, nn.Linear) and c.init == "xavier" and module is not model.unembed:
-            for matrix in module.weight.chunk(3 if module in qkvs else 1):
-                nn.init.xavier_uniform_(matrix)
+            for part in module.weight.chunk(3 if module in qkvs else 1):
+                nn.init.xavier_uniform_(part)
         elif isinstance(module, nn.Linear | nn.Embedding):
             module.weight.normal_(0, 0.02)
     for matrix in writers:

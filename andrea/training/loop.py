@@ -12,11 +12,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from andrea.data.prepare import Prepared, open_prepared, prepare
 from torch import Tensor
 
 from andrea import checkpoint
 from andrea.config import RunConfig
+from andrea.data.prepare import Prepared, open_prepared, prepare
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate
 from andrea.infer.generate import complete
@@ -139,7 +139,7 @@ def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | N
 
 def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     c, total = s.config.train, s.resolved["steps"]
-    every = lambda given, times: given or max(1, total // times)  # noqa: E731
+    every = lambda given, times: given or max(50, total // times)  # noqa: E731
     evaluate_every, sample_every, save_every = every(c.evaluate_every, 20), every(c.sample_every, 5), every(c.save_every, 10)
     run_step = stepper(state, s)
     nats_to_bits_per_byte = 1 / log(2) / s.data.bytes_per_token

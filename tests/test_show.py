@@ -1,0 +1,55 @@
+"""What a person reads."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from andrea.show import Table, draw_losses, number, percent, print_json, size, table, terminal
+
+
+def test_numbers_sizes_and_shares_read_well() -> None:
+    assert [number(4_718_592), number(1.23456), number(123_456.0)] == ["4,718,592", "1.235", "1.235e+05"]
+    assert [size(0), size(1023), size(1024), size(2_359_296), size(1023 * 1024), size(2**40)] == [
+        "0 B",
+        "1023 B",
+        "1 KiB",
+        "2.25 MiB",
+        "1023 KiB",
+        "1.00 TiB",
+    ]
+    assert percent(0.61326) == "61.3 %"
+
+
+def test_long_cells_are_folded_and_never_cut(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    file = io.StringIO()
+    terminal([Table("t", ("address", ">count"), [("a" * 70, 92_331_264), ("[bold]x", 1)], note="a note")], file)
+    printed = file.getvalue()
+    assert printed.count("a" * 10) >= 6 and printed.replace("\n", "").count("a") >= 70
+    assert "92,331,264" in printed and "[bold]x" in printed and "a note" in printed
+    assert max(map(len, printed.splitlines())) <= 40
+
+
+def test_records_become_a_table_with_what_they_lack_left_empty(capsys) -> None:
+    table([{"run": "a", "loss_nats": 1.5}, {"run": "b", "loss_nats": None}], ("run", "loss_nats"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0] == ["run", "loss", "nats"] and lines[-2:] == [["a", "1.5"], ["b"]]
+    table([], ("run",))
+    assert "run" in capsys.readouterr().out
+
+
+def test_json_is_read_back(capsys) -> None:
+    print_json({"a": [1, 2.5, "é"], "b": None})
+    assert json.loads(capsys.readouterr().out) == {"a": [1, 2.5, "é"], "b": None}
+
+
+def test_losses_are_drawn_into_a_picture(tmp_path, monkeypatch) -> None:
+    course = {"training": [{"step": 1, "loss": 9.1}], "evaluations": [{"step": 0, "loss": 9.0}, {"step": 10, "loss": 4.0}]}
+    pytest.importorskip("matplotlib")
+    draw_losses(course, tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match="needs matplotlib"):
+        draw_losses(course, tmp_path / "again.png")
