@@ -8,7 +8,6 @@ from andrea.version import __version__
 HOMES = {
     "ModelConfig": "andrea.config",
     "RunConfig": "andrea.config",
-    "presets": "andrea.presets:PRESETS",
     "Transformer": "andrea.model",
     "train": "andrea.training.loop",
     "resume": "andrea.training.loop",
@@ -21,10 +20,11 @@ __all__ = ["ModelConfig", "RunConfig", "Transformer", "__version__", "count", "g
 
 
 def __getattr__(name: str) -> Any:
+    if name == "presets":
+        return import_module("andrea.presets")
     if name not in HOMES:
         raise AttributeError(f"andrea has no {name!r}; it has {', '.join(__all__)}")
-    module, _, renamed = HOMES[name].partition(":")
-    return getattr(import_module(module), renamed or name)
+    return getattr(import_module(HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -51,7 +51,7 @@ def andrea(
 
 def main() -> None:
     """Run the command line. Exit code 2 for what was asked wrongly, 1 for what failed; one message, no traceback without --debug."""
-    # GNU OpenMP's threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
+    # GNU OpenMP threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
     # from running. This many turns cost nothing alone and less in company (LOG.md). Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     for stream in (sys.stdout, sys.stderr):

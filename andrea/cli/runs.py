@@ -30,7 +30,7 @@ def runs(
         if json:
             show.print_json(rows)
         elif rows:
-            show.table([{**row, "steps": f"{row['step']}/{row['steps']}"} for row in rows], RUN_COLUMNS)
+            show.table([{**row, "run": Path(row["run"]).name, "steps": f"{row['step']}/{row['steps']}"} for row in rows], RUN_COLUMNS)
         else:
             print(f"no runs in {folder}; andrea demo makes one")
         return
