@@ -34,7 +34,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory, text_file: Path) -> Path:
     """A run that went to its end."""
-    from andrea.training.loop import train
+    from andrea.training.start import train
 
     run = tmp_path_factory.mktemp("finished") / "runs" / "small-1"
     for _ in train(small(text_file), run):

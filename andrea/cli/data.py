@@ -27,16 +27,19 @@ def data(
 
       andrea train prepared --preset andrea-4m
     """
-    from andrea.data.prepare import prepare
+    from andrea.data.prepare import open_prepared, prepare_steps
     from andrea.show import print_json
 
     config = override(DataConfig(), f"tokenizer={tokenizer}", *(set_ or []))
-    prepared = prepare(replace(config, paths=tuple(map(str, paths or []))), vocab_size, out)
+    for line in prepare_steps(replace(config, paths=tuple(map(str, paths or []))), vocab_size, out):
+        if not json:
+            print(line, flush=True)
+    report = open_prepared(out).report
     if json:
-        print_json(prepared.report)
+        print_json(report)
         return
     from andrea.cli.progress import text_words
 
-    for line in text_words(prepared.report):
+    for line in text_words(report):
         print(line)
     print(f"next: andrea train {out}")

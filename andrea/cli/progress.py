@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Sampled, Saved, StepDone, Stopped
+from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Preparing, Sampled, Saved, StepDone, Stopped
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN = 5
@@ -105,9 +105,10 @@ def figures(e: StepDone) -> str:
 
 def words(event: Event) -> list[str]:
     """What to say of an event."""
+    if isinstance(event, Preparing):
+        return [f"text: {event.text}"]
     if isinstance(event, Prepared):
-        r = event.report
-        return [f"text: {line}" for line in text_words(r)]
+        return [f"text: {line}" for line in text_words(event.report)]
     if isinstance(event, Chosen):
         chosen = [f"{c.name}: {c.value} ({c.reason})" for c in event.choices]
         going = f", from step {event.first_step}" if event.first_step else ""
@@ -128,14 +129,11 @@ def words(event: Event) -> list[str]:
 
 
 def text_words(report: dict[str, Any]) -> list[str]:
+    """What data.json says that was not said on the way."""
     train, val = report["train"], report["val"]
-    lines = [
-        f"{report['files']:,} files, {train['bytes'] + val['bytes']:,} bytes; "
-        f"{train['tokens']:,} tokens to train on, {val['tokens']:,} to validate",
-        f"tokenizer {report['tokenizer']} with {report['vocab_size']:,} tokens",
-    ]
-    if report["tokenizer"] == "bpe" and report["vocab_size"] < report["vocab_size_requested"]:
-        lines[1] += f": the text is too small for the {report['vocab_size_requested']:,} asked for"
+    lines = [f"{train['tokens']:,} tokens to train on, {val['tokens']:,} to validate, {train['bytes'] / train['tokens']:.2f} bytes each"]
+    if report["duplicates"]["units"]:
+        lines.append(f"left out {report['duplicates']['units']:,} duplicates, {report['duplicates']['bytes']:,} bytes")
     skipped = [f"skipped {file['name']}: {file['reason']}" for file in report["skipped"]]
     more = [f"and {len(skipped) - SKIPPED_SHOWN} more skipped; data.json names them all"] if len(skipped) > SKIPPED_SHOWN else []
     return [*lines, *skipped[:SKIPPED_SHOWN], *more]

@@ -100,14 +100,14 @@ def refuse_with_resume(options: dict[str, Any]) -> None:
 
 def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> None:
     from andrea.checkpoint import next_name
-    from andrea.training.loop import train
+    from andrea.training.start import train
 
     stop = stop_on_signals()
     follow(train(config, out or next_name(Path("runs"), stem), stop), json)
 
 
 def follow_resume(run: Path, device: str | None, json: bool) -> None:
-    from andrea.training.loop import resume
+    from andrea.training.start import resume
 
     follow(resume(run, stop_on_signals(), device), json)
 

@@ -70,7 +70,9 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path) -> Generator[s
     units = split_tail(sizes, config.val_fraction) if config.split == "tail" or len(sizes) == 1 else split_hash(sizes, config)
     yield f"{corpus.report['files']} files, {corpus.bytes:,} bytes, {len(sizes):,} distinct units"
     tokenizer = learn(config, vocab_size, units, corpus)
-    short = "" if tokenizer.vocab_size == vocab_size else f", not the {vocab_size:,} asked for"
+    short = (
+        f": the text is too small for the {vocab_size:,} asked for" if tokenizer.kind == "bpe" and tokenizer.vocab_size < vocab_size else ""
+    )
     yield f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} ids{short}"
     folder = out.parent / f".{out.name}.{os.getpid()}.part"
     folder.mkdir(parents=True)

@@ -1,10 +1,8 @@
-"""Training as a generator: train() and resume() yield what happened, and whoever iterates decides what to do about it."""
+"""The loop: steps, with an evaluation, a sample and a save now and then, each an event. start.py has what comes before the first step."""
 
-import copy
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, log
 from pathlib import Path
 from threading import Event as Flag
@@ -16,16 +14,14 @@ from torch import Tensor
 
 from andrea import checkpoint
 from andrea.config import RunConfig
-from andrea.data.prepare import Prepared, open_prepared, prepare
+from andrea.data.prepare import Prepared
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
-from andrea.machine import Choice, choose, choose_device, keep_memory, provenance
 from andrea.model import Transformer
-from andrea.training import plan, report
-from andrea.training.optim import adamw, moments, set_moments
-from andrea.training.report import Chosen, Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped
+from andrea.training.optim import moments
+from andrea.training.report import Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped
 from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
 
@@ -57,71 +53,6 @@ class Setting:
     @property
     def autocast(self) -> torch.dtype | None:
         return None if self.resolved["dtype"] == "float32" else getattr(torch, self.resolved["dtype"])
-
-
-def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Iterator[Event]:
-    """Grow a new model on config.data and keep it in the folder `out`, which must not exist.
-
-    Setting `stop` saves after the running step and ends with Stopped. Raises ValueError for data or options that cannot be used,
-    FileExistsError for a folder that is there.
-    """
-    run = checkpoint.create(Path(out))
-    try:
-        data = prepare_into(run, config)
-        yield report.Prepared(run, data.report)
-        config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
-        choices = choose(config.model, config.train)
-        resolved = {choice.name: choice.value for choice in choices}
-        set_up_machine(config.train.seed, resolved)
-        model = Transformer(config.model).to(resolved["device"])
-        state = State(model, adamw(model, config.optim))
-        resolved["micro_batch"] = config.train.micro_batch or plan.micro_batch_rows(config, resolved["device"])
-        losses, note = compiled(model, config, resolved)
-        setting = Setting(run, config, resolved, data, losses)
-        began = perf_counter()
-        first = evaluate_now(state, setting, 0)
-        sample = sample_now(state, setting)
-        setting, choice = settle_steps(setting, state, perf_counter() - began)
-        config = setting.config
-        checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
-    except BaseException:
-        if not (run / "run.json").exists():
-            shutil.rmtree(run, ignore_errors=True)  # nothing of a run yet: leave no folder that looks like one
-        raise
-    parameters = sum(p.numel() for p in model.parameters())
-    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, note)
-    state.seconds = perf_counter() - began
-    yield from go_on(state, setting, Log(run), [first, sample], stop)
-
-
-def resume(run: str | Path, stop: Flag | None = None, device: str | None = None) -> Iterator[Event]:
-    """Go on with a run from its newest whole checkpoint, to the same end as if it had never stopped.
-
-    Raises ValueError for a folder that is no run, for data that has changed, and for a run that is finished.
-    """
-    run = checkpoint.find_run(run)
-    config, resolved, _ = checkpoint.read_run(run)
-    resolved["device"] = choose_device(device or resolved["device"]).value
-    folder, skipped = checkpoint.newest_whole(run)
-    data = checkpoint.open_data(run)
-    set_up_machine(config.train.seed, resolved)
-    model = Transformer(config.model)
-    checkpoint.set_weights(model, checkpoint.load_tensors(folder / "model.safetensors"))
-    model.to(resolved["device"])
-    state = State(model, adamw(model, config.optim))
-    saved = checkpoint.read_state(folder)
-    state.step, state.windows, state.seconds = saved["step"], saved["windows"], saved["seconds"]
-    state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
-    if state.step >= resolved["steps"]:
-        raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
-    tensors = checkpoint.load_tensors(folder / "train.safetensors")
-    losses, note = compiled(model, config, resolved)
-    set_moments(model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
-    set_generators(tensors, resolved["device"])
-    choices = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
-    notes = (*(f"skipped: {s}" for s in skipped), *note)
-    yield Chosen(run, choices, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
-    yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
 
 
 def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | None) -> Iterator[Event]:
@@ -214,65 +145,6 @@ def save_now(state: State, s: Setting, best: bool) -> Saved:
     }
     train_tensors = moments(state.model, state.optimizer) | generators(s.resolved["device"])
     return Saved(state.step, checkpoint.save(s.run, state.step, state.model, train_tensors, saved, best), best)
-
-
-# --- before the first step ----------------------------------------------------------------------------------------------------------
-
-
-def prepare_into(run: Path, config: RunConfig) -> Prepared:
-    """Tokens for the run: of a folder that `andrea data` made, used where it lies, or prepared into RUN/data."""
-    paths = config.data.paths
-    if len(paths) == 1 and (Path(paths[0]) / "data.json").exists():
-        data = open_prepared(Path(paths[0]))
-        checkpoint.point_to_data(run, data)
-    else:
-        data = prepare(config.data, config.model.vocab_size, run / "data")
-    data.tokenizer.save(run / "tokenizer.json")
-    Sampler(data.train, config.model.context, config.train.seed)  # refuses a text that is shorter than the context
-    return data
-
-
-def set_up_machine(seed: int, resolved: dict[str, Any]) -> None:
-    torch.set_num_threads(resolved["threads"])
-    keep_memory()
-    torch.manual_seed(seed)  # initialisation and dropout draw from torch's own generators; they are saved with every checkpoint
-
-
-def compiled(model: Transformer, config: RunConfig, resolved: dict[str, Any]) -> tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]:
-    """The function that gives the losses: the model, or a compiled twin that lives outside the module tree."""
-    if not resolved["compile"]:
-        return model, ()
-    compiled_model = torch.compile(model, dynamic=False)
-    try:
-        ids = torch.zeros(resolved["micro_batch"], config.model.context, dtype=torch.long, device=resolved["device"])
-        dtype = getattr(torch, resolved["dtype"])
-        with torch.random.fork_rng(), torch.autocast(ids.device.type, dtype, enabled=dtype != torch.float32):
-            torch.autograd.grad(compiled_model(ids, ids).sum(), list(model.parameters()))
-    except Exception as error:  # a compiler fails in many ways; the eager model is the same model
-        resolved["compile"] = False
-        return model, (f"compiling failed, running eagerly: {str(error).splitlines()[0]}",)
-    return compiled_model, ()
-
-
-def settle_steps(s: Setting, state: State, evaluation_seconds: float) -> tuple[Setting, Choice]:
-    """Set resolved["steps"]: as asked for, or what the time budget holds at the speed of a few steps of a twin."""
-    c = s.config.train
-    if c.steps:
-        choice = Choice("steps", c.steps, "asked for")
-    else:
-        with torch.random.fork_rng():
-            twin = copy.deepcopy(state.model)
-            losses = torch.compile(twin, dynamic=False) if s.resolved["compile"] else twin
-            spoilt = State(twin, adamw(twin, s.config.optim))
-            budget = c.minutes * 60
-            s.resolved["steps"] = 1_000_000  # of no consequence: a learning rate for the twin
-            began = perf_counter()
-            seconds = plan.probe(stepper(spoilt, replace(s, losses=losses)), budget)
-            spent = perf_counter() - began + evaluation_seconds
-        n = plan.steps_in(budget, seconds, spent + 20 * evaluation_seconds)
-        choice = Choice("steps", n, f"{c.minutes:g} minutes at {c.batch_tokens / seconds:,.0f} tokens/s")
-    s.resolved["steps"] = choice.value
-    return replace(s, config=replace(s.config, train=replace(c, steps=choice.value))), choice
 
 
 def generators(device: str) -> dict[str, Tensor]:

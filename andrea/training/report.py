@@ -12,6 +12,13 @@ from andrea.machine import Choice
 
 
 @dataclass(frozen=True)
+class Preparing:
+    """One line of progress while text becomes tokens."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The text is tokens now. report is data.json's content."""
 
@@ -91,7 +98,7 @@ class Finished:
     seconds: float  # of training
 
 
-Event = Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
+Event = Preparing | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
 
 
 def to_dict(event: Event) -> dict[str, Any]:
