@@ -173,6 +173,25 @@ def test_without_a_compiler_a_compiled_run_is_an_eager_run(tmp_path, text_file, 
     assert losses(tmp_path / "on") == losses(tmp_path / "off")
 
 
+def test_what_an_epoch_leaves_out_is_told(tmp_path, text_file):
+    config = small(text_file, changes=("steps=1", "tokenizer=byte"))
+    chosen = pick(train(config, tmp_path / "run"), Chosen)[0]
+    n = len(checkpoint.open_data(tmp_path / "run").train)
+    windows = (n - 32) // 32
+    assert chosen.notes[0] == f"epoch: {windows:,} windows of 32 tokens; {n - 1 - 32 * windows} left out, others each time"
+
+
+def test_tensorboard_reads_the_losses_back(finished_run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(finished_run / "tensorboard")).Reload()
+    told = [m for m in read_metrics(finished_run) if m["event"] == "StepDone"]
+    drawn = board.Scalars("train/loss")
+    assert [e.step for e in drawn] == [m["step"] for m in told]
+    assert [e.value for e in drawn] == pytest.approx([m["loss"] for m in told])
+    assert {"validation/loss", "validation/bits_per_byte", "train/lr"} <= set(board.Tags()["scalars"])
+
+
 def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):
     other = Path(tmp_path / "other.txt")
     other.write_bytes(text_file.read_bytes() + b"one more line\n")

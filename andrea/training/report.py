@@ -1,7 +1,6 @@
 """What happened in a run, as events, and where a run folder keeps them: metrics.jsonl, samples.txt, TensorBoard files."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -130,19 +129,21 @@ class Log:
             split = "train" if isinstance(event, StepDone) else "validation"
             for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
                 if hasattr(event, name):
-                    self.board(f"{split}/{name}", getattr(event, name), event.step)
+                    self.board.add_scalar(f"{split}/{name}", getattr(event, name), event.step)
 
     def close(self) -> None:
         self.file.close()
+        if self.board:
+            self.board.close()
 
 
-def tensorboard(run: Path) -> Callable[[str, float, int], None] | None:
-    """A function that writes one scalar, or None where the tensorboard package is not installed."""
+def tensorboard(run: Path) -> Any:
+    """A SummaryWriter for the run, or None where the tensorboard package is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard")).add_scalar
+    return SummaryWriter(str(run / "tensorboard"))
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         data = yield from prepare_into(run, config)
         yield report.Prepared(run, data.report)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
+        sampler = Sampler(data.train, config.model.context, config.train.seed)
         choices = choose(config.model, config.train)
         resolved = {choice.name: choice.value for choice in choices}
         set_up_machine(config.train.seed, resolved)
@@ -55,7 +56,8 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
             shutil.rmtree(run, ignore_errors=True)  # nothing of a run yet: leave no folder that looks like one
         raise
     parameters = sum(p.numel() for p in model.parameters())
-    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, note)
+    epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
+    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *note))
     state.seconds = perf_counter() - began
     yield from go_on(state, setting, Log(run), [first, sample], stop)
 
@@ -101,7 +103,6 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
             yield report.Preparing(line)
         data = open_prepared(run / "data")
     data.tokenizer.save(run / "tokenizer.json")
-    Sampler(data.train, config.model.context, config.train.seed)  # refuses a text that is shorter than the context
     return data
 
 
