@@ -219,18 +219,24 @@ def read_state(folder: Path) -> dict[str, Any]:
     return found
 
 
+def step_at(run: Path, at: str) -> int:
+    """The step that `last` or `best` names; where it names none, that of the newest whole checkpoint."""
+    pointer = run / at
+    name = pointer.read_text(encoding="utf-8").strip() if pointer.exists() else newest_whole(run)[0].name
+    return int(name.removeprefix("step-"))
+
+
 def load(path: str | Path, at: str = "best", device: str = "cpu", kernels: Kernels = TORCH) -> Run:
     """Open a run folder at its `best` or `last` step. Raises ValueError for what is not a run or holds no such checkpoint."""
     run = find_run(path)
     config, resolved, provenance = read_run(run)
     if at not in ("best", "last"):
         raise ValueError(f"at={at!r} is neither 'best' nor 'last'")
-    pointer = run / at
-    folder = run / "checkpoints" / pointer.read_text(encoding="utf-8").strip() if pointer.exists() else newest_whole(run)[0]
+    step = step_at(run, at)
     model = Transformer(config.model, kernels)
-    set_weights(model, load_tensors(folder / "model.safetensors"))
+    set_weights(model, load_tensors(run / "checkpoints" / f"step-{step}" / "model.safetensors"))
     model.to(device).eval()
-    return Run(run, config, resolved, provenance, load_tokenizer(run / "tokenizer.json"), model, int(folder.name.removeprefix("step-")))
+    return Run(run, config, resolved, provenance, load_tokenizer(run / "tokenizer.json"), model, step)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

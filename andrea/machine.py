@@ -12,6 +12,9 @@ from typing import Any
 
 from andrea.config import ModelConfig, TrainConfig
 
+CGROUP = Path("/sys/fs/cgroup")  # where Linux tells a container its limits
+BFLOAT16_PAYS_FROM = 128  # d_model; LOG.md, 2026-11-29: narrower ones were not measured
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -26,7 +29,7 @@ def cores() -> int:
     """Processors this process may use: the affinity mask and a container's quota counted."""
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        quota, period = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
         return max(1, min(mask, int(quota) // int(period)))
     except (OSError, ValueError):  # no control groups, or no quota ("max")
         return mask
@@ -39,7 +42,7 @@ def memory_bytes() -> int | None:
     except (AttributeError, ValueError, OSError):  # Windows
         return None
     try:
-        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+        return min(total, int((CGROUP / "memory.max").read_text(encoding="ascii")))
     except (OSError, ValueError):
         return total
 
@@ -88,9 +91,13 @@ def keep_memory() -> bool:
 
 def choose(model: ModelConfig, train: TrainConfig) -> list[Choice]:
     """Device, dtype, compile mode and threads for a run. Raises ValueError for a device that is not there."""
-    device, dtype = choose_device(train.device), None
-    dtype = choose_dtype(train.dtype, device.value, model.d_model)
-    return [device, dtype, choose_compile(train.compile, device.value), Choice("threads", cores(), "every core this process may use")]
+    device = choose_device(train.device)
+    return [
+        device,
+        choose_dtype(train.dtype, device.value, model.d_model),
+        choose_compile(train.compile, device.value),
+        Choice("threads", cores(), "every core this process may use"),
+    ]
 
 
 def choose_device(wanted: str) -> Choice:
@@ -122,11 +129,8 @@ def choose_dtype(wanted: str, device: str, d_model: int) -> Choice:
     if not has_fast_bfloat16():
         return Choice("dtype", "float32", "the processor has no bfloat16 matrix products")
     if d_model < BFLOAT16_PAYS_FROM:
-        return Choice("dtype", "float32", f"bfloat16 pays from d_model {BFLOAT16_PAYS_FROM} up")
+        return Choice("dtype", "float32", f"bfloat16 is known to pay from d_model {BFLOAT16_PAYS_FROM} up")
     return Choice("dtype", "bfloat16", "the processor multiplies matrices in it; weights and optimizer stay float32")
-
-
-BFLOAT16_PAYS_FROM = 128  # LOG.md, the first experiments: below it the casts cost more than the products save
 
 
 def choose_compile(wanted: str, device: str) -> Choice:

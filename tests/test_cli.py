@@ -74,6 +74,23 @@ def test_a_signal_saves_and_names_the_command_that_goes_on(tmp_path, text_file, 
     assert "to go on: andrea train --resume run" in rest
 
 
+def test_interrupting_before_the_first_step_leaves_nothing(tmp_path):
+    process = subprocess.Popen(  # the built-in corpus takes seconds to prepare
+        [sys.executable, "-m", "andrea", "train", "--out", "run", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert json.loads(process.stdout.readline())["event"] == "Preparing"
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nothing had begun" in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not Windows")
 def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
     ours, theirs = pty.openpty()

@@ -101,7 +101,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path, text_file, sto
 
 
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_step_twice(tmp_path, text_file):
-    config = small(text_file, changes=("save_every=4", "evaluate_every=100"))
+    config = small(text_file, changes=("save_every=4", "evaluate_every=100", "sample_every=2"))
     list(train(config, tmp_path / "straight"))
     for event in train(config, tmp_path / "killed"):
         if isinstance(event, StepDone) and event.step == 7:
@@ -109,6 +109,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_ste
     with (tmp_path / "killed/metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"event": "StepDone", "st')  # and the last line is torn
     list(resume(tmp_path / "killed"))
+    assert (tmp_path / "killed/samples.txt").read_bytes() == (tmp_path / "straight/samples.txt").read_bytes()
     assert losses(tmp_path / "killed") == losses(tmp_path / "straight")
     assert same_weights(tmp_path / "killed", tmp_path / "straight")
 
@@ -123,6 +124,15 @@ def test_accumulating_changes_nothing_but_rounding(tmp_path, text_file):
 def test_a_finished_run_says_that_it_is_finished(finished_run):
     with pytest.raises(ValueError, match="is finished: 12 of 12 steps done"):
         next(resume(finished_run))
+
+
+def test_a_run_that_ended_before_its_last_evaluation_is_given_it(tmp_path, text_file, finished_run):
+    for event in train(small(text_file), tmp_path / "run"):
+        if isinstance(event, Saved) and event.step == 12:
+            break
+    events = list(resume(tmp_path / "run"))
+    assert [type(event) for event in events] == [Chosen, Evaluated, Finished]
+    assert events[-1].loss == [m for m in read_metrics(finished_run) if m["event"] == "Evaluated"][-1]["loss"]
 
 
 def test_a_time_budget_becomes_a_number_of_steps(tmp_path, text_file):

@@ -1,5 +1,6 @@
 """What a person sees while a model grows: a bar on a terminal, plain lines elsewhere; the same words for everything else."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Preparing, Sampled, Saved, StepDone, Stopped
+from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Preparing, Sampled, Saved, StepDone, Stopped, to_dict
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN = 5
@@ -44,6 +45,13 @@ class Lines:
         if monotonic() - self.last_line >= SECONDS_BETWEEN_LINES or event.step == self.steps:
             self.last_line = monotonic()
             self.say(f"step {event.step}/{self.steps}  {figures(event)}  {self.left.of(self.steps)} left")
+
+
+class JsonLines(Lines):
+    """Every event as one JSON line."""
+
+    def show(self, event: Event) -> None:
+        self.say(json.dumps(to_dict(event), ensure_ascii=False))
 
 
 class Bar(Lines):
@@ -141,9 +149,10 @@ def text_words(report: dict[str, Any]) -> list[str]:
 
 def finished_words(event: Finished) -> list[str]:
     run = shell(event.run)
+    best = f"; step {event.best_step} was better than the last and is what generate and eval use" if event.best_step != event.step else ""
     return [
         f"validation, whole split: {event.loss:.4f} nats/token, perplexity {event.perplexity:.2f}, {event.bits_per_byte:.4f} bits/byte",
-        f"trained {clock(event.seconds)}; the run is {event.run}",
+        f"trained {clock(event.seconds)}; the run is {event.run}" + best,
         "next:",
         f'  andrea generate {run} "def " --max-tokens 200',
         f"  andrea count {run}",

@@ -99,48 +99,48 @@ def refuse_with_resume(options: dict[str, Any]) -> None:
 
 
 def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> None:
+    from threading import Event as Flag
+
     from andrea.checkpoint import next_name
     from andrea.training.start import train
 
-    stop = stop_on_signals()
-    follow(train(config, out or next_name(Path("runs"), stem), stop), json)
+    stop = Flag()
+    follow(train(config, out or next_name(Path("runs"), stem), stop), stop, json)
 
 
 def follow_resume(run: Path, device: str | None, json: bool) -> None:
-    from andrea.training.start import resume
-
-    follow(resume(run, stop_on_signals(), device), json)
-
-
-def stop_on_signals() -> "Flag":
-    """A flag that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
     from threading import Event as Flag
 
+    from andrea.training.start import resume
+
     stop = Flag()
+    follow(resume(run, stop, device), stop, json)
+
+
+def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
+    """Show each event: as JSON lines, with a progress bar, or as plain lines when standard error is no terminal.
+
+    Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
+    """
+    from andrea.cli.progress import Bar, JsonLines, Lines
+    from andrea.training.report import Chosen
+
+    begun = False
 
     def ask(number: int, frame: Any) -> None:
-        if stop.is_set():
+        if stop.is_set() or not begun:
             raise KeyboardInterrupt
         stop.set()
         print("\nstopping: this step is finished and saved first; once more to leave at once", file=sys.stderr)
 
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
-    return stop
-
-
-def follow(events: "Iterator[Event]", json: bool) -> None:
-    """Show each event: as JSON lines, with a progress bar, or as plain lines when standard error is no terminal."""
-    if json:
-        from json import dumps
-
-        from andrea.training.report import to_dict
-
-        for event in events:
-            print(dumps(to_dict(event), ensure_ascii=False), flush=True)
-        return
-    from andrea.cli.progress import Bar, Lines
-
-    with (Bar if sys.stderr.isatty() else Lines)() as view:
-        for event in events:
-            view.show(event)
+    try:
+        with (JsonLines if json else Bar if sys.stderr.isatty() else Lines)() as view:
+            for event in events:
+                begun = begun or isinstance(event, Chosen)
+                view.show(event)
+    except KeyboardInterrupt:
+        kept = "what the last checkpoint holds is kept" if begun else "nothing had begun, and nothing is kept"
+        print(f"\nandrea: interrupted; {kept}", file=sys.stderr)
+        sys.exit(130)

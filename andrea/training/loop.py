@@ -70,8 +70,9 @@ def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | N
 
 def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     c, total = s.config.train, s.resolved["steps"]
-    every = lambda given, times: given or max(50, total // times)  # noqa: E731
-    evaluate_every, sample_every, save_every = every(c.evaluate_every, 20), every(c.sample_every, 5), every(c.save_every, 10)
+    evaluate_every = c.evaluate_every or max(50, total // 20)
+    sample_every = c.sample_every or max(50, total // 5)
+    save_every = c.save_every or max(50, total // 10)
     run_step = stepper(state, s)
     nats_to_bits_per_byte = 1 / log(2) / s.data.bytes_per_token
     while state.step < total:
@@ -101,7 +102,9 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
             return
     whole = evaluate(state.model, s.data.val, s.data.tokenizer)
     yield Evaluated.of(whole, state.step, True, False, round(state.seconds, 3))
-    yield Finished(state.step, s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3))
+    yield Finished(
+        state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
+    )
 
 
 def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]]:

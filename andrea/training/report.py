@@ -90,8 +90,9 @@ class Stopped:
 @dataclass(frozen=True)
 class Finished:
     step: int
+    best_step: int  # which `load` takes unless told otherwise
     run: Path
-    loss: float  # of the whole validation split, nats per token
+    loss: float  # of the last step, on the whole validation split, nats per token
     perplexity: float
     bits_per_byte: float
     seconds: float  # of training
@@ -112,8 +113,9 @@ class Log:
     def __init__(self, run: Path, from_step: int = 0):
         self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
         if self.metrics.exists():
-            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-            replace_text(self.metrics, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= from_step))
+            kept = [event for event in read_metrics(run) if event["step"] <= from_step]
+            replace_text(self.metrics, "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in kept))
+            replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
         self.file = self.metrics.open("a", encoding="utf-8", newline="\n")
         self.board = tensorboard(run)
 
@@ -124,7 +126,7 @@ class Log:
             self.file.flush()
         if isinstance(event, Sampled):
             with self.samples.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(f"--- step {event.step} ---\n{event.text}\n\n")
+                file.write(heard(event.step, event.text))
         if self.board and isinstance(event, StepDone | Evaluated):
             split = "train" if isinstance(event, StepDone) else "validation"
             for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
@@ -135,6 +137,11 @@ class Log:
         self.file.close()
         if self.board:
             self.board.close()
+
+
+def heard(step: int, text: str) -> str:
+    """One entry of samples.txt."""
+    return f"--- step {step} ---\n{text}\n\n"
 
 
 def tensorboard(run: Path) -> Any:

@@ -80,7 +80,7 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     saved = checkpoint.read_state(folder)
     state.step, state.windows, state.seconds = saved["step"], saved["windows"], saved["seconds"]
     state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
-    if state.step >= resolved["steps"]:
+    if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
         raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
     tensors = checkpoint.load_tensors(folder / "train.safetensors")
     losses, note = compiled(model, config, resolved)
