@@ -8,7 +8,6 @@ Prints a table and one JSON line with the machine and the commit.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -92,21 +91,9 @@ def memory(size: int) -> dict[str, float]:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def machine() -> dict[str, str | int | None]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True).stdout.strip()
-    info = Path("/proc/cpuinfo")
-    models = (
-        [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    )
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "commit": commit,
-    }
-
-
 def main() -> None:
+    from andrea.machine import provenance
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--big", action="store_true", help="also prepare 2 GiB")
     sizes = {"20 MB": 20_000_000, "100 MB": 100_000_000} | ({"2 GiB": 2**31} if parser.parse_args().big else {})
@@ -116,7 +103,7 @@ def main() -> None:
     print(f"encode, one core   andrea {speed['andrea_mb_s']} MB/s   tokenizers {speed['tokenizers_mb_s']} MB/s   ratio {speed['ratio']}")
     for name, row in prepared.items():
         print(f"prepare {name:>7}   peak {row['peak_mb']} MB   {row['seconds']} s")
-    print(json.dumps({"benchmark": "data", **speed, "prepare": prepared, **machine()}))
+    print(json.dumps({"benchmark": "data", **speed, "prepare": prepared, **provenance()}))
 
 
 if __name__ == "__main__":
