@@ -10,13 +10,13 @@ from andrea.config import ModelConfig, OptimConfig, RunConfig, TrainConfig
 PRESETS = {
     "andrea-1m": RunConfig(
         ModelConfig(vocab_size=2048 + 257, context=256, n_layer=4, n_head=4, d_model=128),
-        optim=OptimConfig(lr=4e-3),
-        train=TrainConfig(minutes=5, batch_tokens=4096),
+        optim=OptimConfig(lr=2.5e-3),
+        train=TrainConfig(minutes=5, batch_tokens=2048),
     ),
     "andrea-4m": RunConfig(
         ModelConfig(vocab_size=4096 + 257, context=256, n_layer=5, n_head=8, d_model=256),
-        optim=OptimConfig(lr=2e-3),
-        train=TrainConfig(minutes=15, batch_tokens=4096),
+        optim=OptimConfig(lr=1.5e-3),
+        train=TrainConfig(minutes=15, batch_tokens=2048),
     ),
     "andrea-12m": RunConfig(
         ModelConfig(vocab_size=4096 + 257, context=1024, n_layer=6, n_head=12, d_model=384),
