@@ -39,7 +39,8 @@ def setup(extras: str = "plot") -> None:
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     if subprocess.run([PYTHON, "-c", "import torch"], check=False, capture_output=True).returncode:
         run(*pip, TORCH_WITH_GPU if shutil.which("nvidia-smi") else TORCH_WITHOUT_GPU)
-    run(*pip, "--editable", f".[{extras}]")
+    # "compat" puts this folder on Python's path; the other way an `andrea` folder in the current directory would hide the package.
+    run(*pip, "--config-settings", "editable_mode=compat", "--editable", f".[{extras}]")
     mark.write_text(project, encoding="utf-8")
 
 
@@ -60,7 +61,10 @@ def test(*options: str) -> None:
 COMMANDS: dict[str, Callable[..., None]] = {"setup": setup, "demo": demo, "test": test}
 
 if __name__ == "__main__":
-    name, *rest = sys.argv[1:] or ["help"]
+    name, *rest = sys.argv[1:] or ["--help"]
     if name not in COMMANDS:
-        sys.exit(f"python dev.py setup | demo | test: {name!r} is none of these")
+        print(__doc__ if name in ("-h", "--help") else f"python dev.py setup | demo | test: {name!r} is none of these")
+        sys.exit(0 if name in ("-h", "--help") else 2)
+    if name == "setup" and rest:
+        sys.exit(f"dev.py setup takes nothing more; given: {' '.join(rest)}")
     COMMANDS[name](*rest)

@@ -60,7 +60,7 @@ def create(out: Path) -> Path:
     try:
         out.mkdir(parents=True)
     except FileExistsError:
-        raise FileExistsError(f"{out} exists already, and a run is never overwritten; give --out another name") from None
+        raise FileExistsError(f"{out} exists already, and a run is never overwritten; give another name") from None
     return out
 
 
@@ -209,7 +209,10 @@ def newest_whole(run: Path) -> tuple[Path, list[str]]:
             return folder, skipped
         except BrokenCheckpoint as error:
             skipped.append(str(error))
-    raise ValueError(f"{run} holds no whole checkpoint" + (": " + "; ".join(skipped) if skipped else "; it stopped before the first save"))
+    raise ValueError(
+        f"{run} holds no whole checkpoint"
+        + (": " + "; ".join(skipped) if skipped else "; it stopped before the first save: remove it and start again")
+    )
 
 
 def read_state(folder: Path) -> dict[str, Any]:

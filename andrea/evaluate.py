@@ -24,7 +24,7 @@ class TokenSequence(Protocol):
 @dataclass(frozen=True)
 class Evaluation:
     loss: float  # nats per token
-    standard_error: float  # of loss, over windows
+    standard_error: float | None  # of loss, over windows; None where there is only one
     targets: int  # tokens predicted
     bytes: int  # of text that those tokens stand for
 
@@ -36,7 +36,7 @@ class Evaluation:
     def bits_per_byte(self) -> float:
         return self.loss * self.targets / math.log(2) / self.bytes if self.bytes else math.nan
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float | None]:
         return {**asdict(self), "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
 
 
@@ -83,7 +83,7 @@ def evaluate(
     mean = total / n
     spread = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
     w = len(sums)
-    return Evaluation(mean, math.sqrt(spread * w / (w - 1)) / n if w > 1 else math.nan, n, n_bytes)
+    return Evaluation(mean, math.sqrt(spread * w / (w - 1)) / n if w > 1 else None, n, n_bytes)
 
 
 def batches(spans: list[tuple[int, int]], rows: int) -> Iterator[list[tuple[int, int]]]:

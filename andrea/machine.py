@@ -96,8 +96,15 @@ def choose(model: ModelConfig, train: TrainConfig) -> list[Choice]:
         device,
         choose_dtype(train.dtype, device.value, model.d_model),
         choose_compile(train.compile, device.value),
-        Choice("threads", cores(), "every core this process may use"),
+        choose_threads(),
     ]
+
+
+def choose_threads() -> Choice:
+    wished = os.environ.get("OMP_NUM_THREADS", "")
+    if wished.isdigit() and 0 < int(wished) < cores():
+        return Choice("threads", int(wished), "OMP_NUM_THREADS")
+    return Choice("threads", cores(), "every core this process may use")
 
 
 def choose_device(wanted: str) -> Choice:

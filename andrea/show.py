@@ -43,7 +43,9 @@ def terminal(tables: Sequence[Table], file: TextIO | None = None) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    console = Console(file=file or sys.stdout, highlight=False)
+    out = file or sys.stdout
+    console = Console(file=out, highlight=False)
+    console.width = max(console.width, 80 if out.isatty() else 120)  # a narrower terminal folds lines better than a table folds words
     for table in tables:
         grid = Grid(title=Text(table.title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in table.columns:
@@ -61,6 +63,11 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: s
     cells = [["" if row.get(name) is None else row[name] for name in columns] for row in rows]
     right = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
     terminal([Table(title, [">" * aligned + name.replace("_", " ") for name, aligned in zip(columns, right, strict=True)], cells)])
+
+
+def printable(text: str) -> str:
+    r"""Text with \x1b and the like for control characters, so that what a young model says cannot command a terminal."""
+    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def print_json(value: object) -> None:

@@ -24,7 +24,7 @@ def andrea(*args, cwd=None, stdin=None, env=None):
 def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
     done = andrea("train", text_file, "--steps", 3, *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for part in ("device: ", "dtype: ", "compile: ", "step 3/3  loss ", "bits/byte", "tokens/s", " left", "perplexity", "andrea generate"):
+    for part in ("device: ", "dtype: ", "compile: ", "step 3/3  ", "loss ", "bits/byte", "tokens/s", " left", "perplexity", "andrea generate"):
         assert part in done.stdout, part
     assert "\x1b" not in done.stdout
     assert (tmp_path / "runs/andrea-1m-1/run.json").exists()
@@ -37,7 +37,7 @@ def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
 def test_json_is_one_event_a_line(tmp_path, text_file):
     done = andrea("train", text_file, "--steps", 2, "--json", *SMALL, cwd=tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [e["event"] for e in events[:3]] == ["Preparing", "Preparing", "Prepared"]
+    assert [e["event"] for e in events[:3]] == ["Working", "Working", "Prepared"]
     assert events[-1]["event"] == "Finished"
     assert events[-1]["bits_per_byte"] > 0
 
@@ -82,11 +82,11 @@ def test_interrupting_before_the_first_step_leaves_nothing(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert json.loads(process.stdout.readline())["event"] == "Preparing"
+    assert json.loads(process.stdout.readline())["event"] == "Working"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "nothing had begun" in error
+    assert "interrupted; nothing was saved" in error
     assert "Traceback" not in error
     assert list(tmp_path.iterdir()) == []
 

@@ -93,6 +93,10 @@ def test_the_standard_error_is_that_of_a_mean_of_windows():
     assert e.standard_error == pytest.approx(np.std(means, ddof=1) / 3, rel=1e-4)  # nine equal windows
 
 
+def test_one_window_has_no_standard_error():
+    assert evaluate(Transformer(tiny()), random_tokens(17), byte_tokenizer()).standard_error is None
+
+
 def test_a_limit_takes_the_first_targets():
     torch.manual_seed(0)
     model, tokens = Transformer(tiny()), random_tokens(100)

@@ -13,7 +13,7 @@ from conftest import small
 from andrea import checkpoint
 from andrea.data.prepare import prepare
 from andrea.evaluate import evaluate
-from andrea.training.report import Chosen, Evaluated, Finished, Prepared, Preparing, Sampled, Saved, StepDone, Stopped, read_metrics
+from andrea.training.report import Chosen, Evaluated, Finished, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
 from andrea.training.start import resume, train
 
 
@@ -32,7 +32,7 @@ def same_weights(a, b):
 
 def test_a_run_tells_everything_in_order(tmp_path, text_file):
     events = list(train(small(text_file), tmp_path / "run"))
-    kinds = [type(event) for event in events if not isinstance(event, Preparing)]
+    kinds = [type(event) for event in events if not isinstance(event, Working)]
     assert kinds[:4] == [Prepared, Chosen, Evaluated, Sampled]
     assert kinds[-2:] == [Evaluated, Finished]
     assert [e.step for e in pick(events, StepDone)] == list(range(1, 13))
@@ -131,7 +131,7 @@ def test_a_run_that_ended_before_its_last_evaluation_is_given_it(tmp_path, text_
         if isinstance(event, Saved) and event.step == 12:
             break
     events = list(resume(tmp_path / "run"))
-    assert [type(event) for event in events] == [Chosen, Evaluated, Finished]
+    assert [type(event) for event in events] == [Chosen, Working, Evaluated, Finished]
     assert events[-1].loss == [m for m in read_metrics(finished_run) if m["event"] == "Evaluated"][-1]["loss"]
 
 

@@ -13,6 +13,13 @@ def choices(**train):
     return {c.name: c for c in machine.choose(ModelConfig(n_layer=1), TrainConfig(**train))}
 
 
+@pytest.mark.parametrize(("wished", "threads"), [("1", 1), ("999", None), ("", None), ("two", None)])
+def test_fewer_threads_may_be_wished_for(monkeypatch, wished, threads):
+    monkeypatch.setattr(machine, "cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", wished)
+    assert machine.choose_threads().value == (threads or 4)
+
+
 def test_every_choice_has_a_reason():
     made = choices()
     assert made.keys() == {"device", "dtype", "compile", "threads"}

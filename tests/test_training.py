@@ -32,6 +32,13 @@ def test_wsd_warms_up_stays_and_decays():
     assert rates[99] == pytest.approx(1e-4 + 9e-4 / 41)  # one such fall above the floor, which step 100 would have
 
 
+@pytest.mark.parametrize(("steps", "warmup"), [(16, 8), (40, 10), (100, 10), (1000, 20)])
+def test_a_short_run_warms_up_too(steps, warmup):
+    rates = [learning_rate(step, steps, OptimConfig(lr=1.0, warmup=0.02, decay=0.0)) for step in range(steps)]
+    assert rates.index(1.0) == warmup - 1
+    assert learning_rate(0, steps, OptimConfig(lr=1.0, warmup=0.0, decay=0.0)) == 1.0
+
+
 @pytest.mark.parametrize("c", [COSINE, WSD, OptimConfig(decay=0.0), OptimConfig(warmup=0.0, decay=1.0), OptimConfig(warmup=1.0, decay=0.0)])
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 100])
 def test_the_learning_rate_is_above_0_and_never_above_its_peak(c, steps):

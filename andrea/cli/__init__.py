@@ -57,10 +57,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a console that lacks a character prints ? instead of dying
+    debug, sys.argv[1:] = "--debug" in sys.argv, [arg for arg in sys.argv[1:] if arg != "--debug"]
     try:
         app()
     except (ValueError, OSError) as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
-        print(f"andrea: {error}", file=sys.stderr)
+        told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else error
+        print(f"andrea: {told}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ValueError | FileNotFoundError | FileExistsError) else 1)

@@ -39,6 +39,7 @@ def evaluate(
         print_json({"run": str(opened.path), "step": opened.step, **result.to_dict()})
         return
     print(f"{opened.path} at step {opened.step}: {result.targets:,} tokens, {result.bytes:,} bytes")
-    print(f"  loss           {result.loss:.4f} +- {result.standard_error:.4f} nats/token (standard error)")
+    error = "no standard error: one window" if result.standard_error is None else f"+- {result.standard_error:.4f}, standard error"
+    print(f"  loss           {result.loss:.4f} nats/token ({error})")
     print(f"  perplexity     {result.perplexity:.3f}")
     print(f"  bits per byte  {result.bits_per_byte:.4f}")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from andrea.show import printable
+
 if TYPE_CHECKING:
     from andrea.infer import Completion, Sampling, Token
 
@@ -138,7 +140,9 @@ def read_standard_input() -> str:
 
 
 def write(text: str) -> None:
-    """Print at once, with ? for what the console's encoding lacks."""
+    """Print at once, with ? for what the console's encoding lacks; on a terminal control characters are spelled out."""
+    if sys.stdout.isatty():
+        text = printable(text)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Preparing, Sampled, Saved, StepDone, Stopped, to_dict
+from andrea.show import printable
+from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Sampled, Saved, StepDone, Stopped, Working, to_dict
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN = 5
@@ -29,7 +30,7 @@ class Lines:
         pass
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
     def show(self, event: Event) -> None:
         if isinstance(event, Chosen):
@@ -44,7 +45,7 @@ class Lines:
         self.left.saw(event)
         if monotonic() - self.last_line >= SECONDS_BETWEEN_LINES or event.step == self.steps:
             self.last_line = monotonic()
-            self.say(f"step {event.step}/{self.steps}  {figures(event)}  {self.left.of(self.steps)} left")
+            self.say(f"step {event.step}/{self.steps}  {self.left.of(self.steps)} left  {figures(event)}")
 
 
 class JsonLines(Lines):
@@ -54,13 +55,16 @@ class JsonLines(Lines):
         self.say(json.dumps(to_dict(event), ensure_ascii=False))
 
 
+CONSOLE = Console(stderr=True, highlight=False)
+
+
 class Bar(Lines):
     """A progress bar on standard error under the lines; what is said scrolls above it."""
 
     def __init__(self) -> None:
         super().__init__()
         columns = (TextColumn("step {task.completed:.0f}/{task.total:.0f}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
-        self.bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
+        self.bar = Progress(*columns, console=CONSOLE, transient=True, redirect_stdout=False, redirect_stderr=False)
         self.task: Any = None
 
     def __exit__(self, *error: Any) -> None:
@@ -68,7 +72,7 @@ class Bar(Lines):
 
     def say(self, text: str) -> None:
         if sys.stdout.isatty():
-            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            CONSOLE.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, flush=True)
 
@@ -82,7 +86,7 @@ class Bar(Lines):
             self.bar.start()
             self.task = self.bar.add_task("", total=self.steps)
         self.left.saw(event)
-        self.bar.update(self.task, completed=event.step, description=f"{figures(event)}  {self.left.of(self.steps)} left")
+        self.bar.update(self.task, completed=event.step, description=f"{self.left.of(self.steps)} left  {figures(event)}")
 
 
 class TimeLeft:
@@ -113,19 +117,18 @@ def figures(e: StepDone) -> str:
 
 def words(event: Event) -> list[str]:
     """What to say of an event."""
-    if isinstance(event, Preparing):
-        return [f"text: {event.text}"]
+    if isinstance(event, Working):
+        return [event.text]
     if isinstance(event, Prepared):
-        return [f"text: {line}" for line in text_words(event.report)]
+        return text_words(event.report)
     if isinstance(event, Chosen):
-        chosen = [f"{c.name}: {c.value} ({c.reason})" for c in event.choices]
+        words_of = {True: "on", False: "off"}
+        chosen = [f"{c.name}: {words_of[c.value] if isinstance(c.value, bool) else c.value} ({c.reason})" for c in event.choices]
         going = f", from step {event.first_step}" if event.first_step else ""
         return [*chosen, *event.notes, f"run: {event.run}: {event.parameters:,} parameters, {event.steps:,} steps{going}"]
     if isinstance(event, Evaluated):
-        return [
-            f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
-            + (f" on its first {event.targets:,} tokens" if not event.whole else "")
-        ]
+        told = f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
+        return [] if event.whole else [f"{told} on the first {event.targets:,} tokens"]  # Finished tells of the whole
     if isinstance(event, Sampled):
         return [f"--- it says, after {event.step} steps:", event.text, "---"]
     if isinstance(event, Stopped):
@@ -139,7 +142,9 @@ def words(event: Event) -> list[str]:
 def text_words(report: dict[str, Any]) -> list[str]:
     """What data.json says that was not said on the way."""
     train, val = report["train"], report["val"]
-    lines = [f"{train['tokens']:,} tokens to train on, {val['tokens']:,} to validate, {train['bytes'] / train['tokens']:.2f} bytes each"]
+    share = val["bytes"] / (train["bytes"] + val["bytes"])
+    each = train["bytes"] / train["tokens"]
+    lines = [f"text: {train['tokens']:,} tokens to train on ({each:.2f} bytes each), {val['tokens']:,} ({share:.0%}) to validate"]
     if report["duplicates"]["units"]:
         lines.append(f"left out {report['duplicates']['units']:,} duplicates, {report['duplicates']['bytes']:,} bytes")
     skipped = [f"skipped {file['name']}: {file['reason']}" for file in report["skipped"]]
@@ -154,7 +159,8 @@ def finished_words(event: Finished) -> list[str]:
         f"validation, whole split: {event.loss:.4f} nats/token, perplexity {event.perplexity:.2f}, {event.bits_per_byte:.4f} bits/byte",
         f"trained {clock(event.seconds)}; the run is {event.run}" + best,
         "next:",
-        f'  andrea generate {run} "def " --max-tokens 200',
+        f"  andrea generate {run}",
+        f"  andrea eval {run}",
         f"  andrea count {run}",
         f"  andrea runs {run} --png loss.png",
     ]

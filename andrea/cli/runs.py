@@ -26,6 +26,8 @@ def runs(
     from andrea.training.history import course, list_runs
 
     if run is None:
+        if png:
+            raise ValueError("--png draws one run; name it: andrea runs RUN --png loss.png")
         rows = list_runs(folder)
         if json:
             show.print_json(rows)
@@ -41,7 +43,12 @@ def runs(
     elif json:
         show.print_json(found)
     else:
-        show.table(found["evaluations"], ("step", "loss", "bits_per_byte", "seconds"))
+        on = {True: "whole split", False: "its beginning"}
+        rows = [
+            {**row, "loss": f"{row['loss']:.4f}", "bits_per_byte": f"{row['bits_per_byte']:.4f}", "on": on[row["whole"]]}
+            for row in found["evaluations"]
+        ]
+        show.table(rows, ("step", "loss", "bits_per_byte", "seconds", "on"), f"{found['run']}: validation")
 
 
 RUN_COLUMNS = ("run", "parameters", "steps", "loss", "bits_per_byte", "minutes", "state")

@@ -122,25 +122,26 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import Bar, JsonLines, Lines
-    from andrea.training.report import Chosen
+    from andrea.cli.progress import CONSOLE, Bar, JsonLines, Lines
+    from andrea.training.report import Chosen, Saved
 
-    begun = False
+    begun = saved = False
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set() or not begun:
             raise KeyboardInterrupt
         stop.set()
-        print("\nstopping: this step is finished and saved first; once more to leave at once", file=sys.stderr)
+        print("\nstopping: this step is finished and saved first; Ctrl-C again leaves at once, without saving", file=sys.stderr)
 
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
     try:
-        with (JsonLines if json else Bar if sys.stderr.isatty() else Lines)() as view:
+        with (JsonLines if json else Lines if CONSOLE.is_dumb_terminal or not sys.stderr.isatty() else Bar)() as view:
             for event in events:
                 begun = begun or isinstance(event, Chosen)
+                saved = saved or isinstance(event, Saved) or (isinstance(event, Chosen) and event.first_step > 0)
                 view.show(event)
     except KeyboardInterrupt:
-        kept = "what the last checkpoint holds is kept" if begun else "nothing had begun, and nothing is kept"
+        kept = "what was saved before can be resumed" if saved else "nothing was saved"
         print(f"\nandrea: interrupted; {kept}", file=sys.stderr)
         sys.exit(130)

@@ -68,7 +68,7 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path) -> Generator[s
     corpus = Corpus(config.paths)
     sizes, doubles = survey(corpus)
     units = split_tail(sizes, config.val_fraction) if config.split == "tail" or len(sizes) == 1 else split_hash(sizes, config)
-    yield f"{corpus.report['files']} files, {corpus.bytes:,} bytes, {len(sizes):,} distinct units"
+    yield f"{plural(corpus.report['files'], 'file')}, {corpus.bytes:,} bytes, {plural(len(sizes), 'distinct unit')}"
     tokenizer = learn(config, vocab_size, units, corpus)
     short = (
         f": the text is too small for the {vocab_size:,} asked for" if tokenizer.kind == "bpe" and tokenizer.vocab_size < vocab_size else ""
@@ -100,6 +100,10 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path) -> Generator[s
         shutil.rmtree(folder)
         raise
     return open_prepared(out)
+
+
+def plural(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def open_prepared(folder: Path) -> Prepared:

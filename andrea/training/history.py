@@ -17,7 +17,7 @@ def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:
     from andrea.accounting import count
 
     config, resolved, _ = read_run(run)
-    evaluations = [m for m in metrics if m["event"] == "Evaluated"]
+    evaluations = [m for m in metrics if m["event"] == "Evaluated" and m["step"]]
     last = evaluations[-1] if evaluations else {}
     step = metrics[-1]["step"] if metrics else 0
     return {

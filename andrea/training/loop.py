@@ -21,7 +21,7 @@ from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
 from andrea.model import Transformer
 from andrea.training.optim import moments
-from andrea.training.report import Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped
+from andrea.training.report import Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped, Working
 from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
 
@@ -100,6 +100,7 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
         if asked and not last:
             yield Stopped(state.step, s.run)
             return
+    yield Working(f"evaluating on the whole validation split, {len(s.data.val) - 1:,} tokens")
     whole = evaluate(state.model, s.data.val, s.data.tokenizer)
     yield Evaluated.of(whole, state.step, True, False, round(state.seconds, 3))
     yield Finished(

@@ -11,8 +11,8 @@ from andrea.machine import Choice
 
 
 @dataclass(frozen=True)
-class Preparing:
-    """One line of progress while text becomes tokens."""
+class Working:
+    """Something that takes a while and has no step to show."""
 
     text: str
 
@@ -53,7 +53,7 @@ class StepDone:
 class Evaluated:
     step: int
     loss: float  # nats per token
-    standard_error: float
+    standard_error: float | None
     perplexity: float
     bits_per_byte: float
     targets: int
@@ -98,7 +98,7 @@ class Finished:
     seconds: float  # of training
 
 
-Event = Preparing | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
+Event = Working | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
 
 
 def to_dict(event: Event) -> dict[str, Any]:

@@ -33,11 +33,11 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     """
     run = checkpoint.create(Path(out))
     try:
+        choices = choose(config.model, config.train)
         data = yield from prepare_into(run, config)
         yield report.Prepared(run, data.report)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
         sampler = Sampler(data.train, config.model.context, config.train.seed)
-        choices = choose(config.model, config.train)
         resolved = {choice.name: choice.value for choice in choices}
         set_up_machine(config.train.seed, resolved)
         model = Transformer(config.model).to(resolved["device"])
@@ -45,6 +45,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         resolved["micro_batch"] = config.train.micro_batch or plan.micro_batch_rows(config, resolved["device"])
         losses, note = compiled(model, config, resolved)
         setting = Setting(run, config, resolved, data, losses)
+        yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
         began = perf_counter()
         first = evaluate_now(state, setting, 0)
         sample = sample_now(state, setting)
@@ -100,7 +101,7 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
         checkpoint.point_to_data(run, data)
     else:
         for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
-            yield report.Preparing(line)
+            yield report.Working(f"text: {line}")
         data = open_prepared(run / "data")
     data.tokenizer.save(run / "tokenizer.json")
     return data
