@@ -1,5 +1,7 @@
 """Set up, try and test ANDREA with nothing but Python: `python dev.py setup | demo | test`. Standard library only."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

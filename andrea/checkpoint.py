@@ -107,7 +107,7 @@ def nearest(run: Path) -> str:
 
 
 def check_version(path: Path, found: Mapping[str, Any]) -> None:
-    version = found.get("format_version")
+    version = found.get("format_version") if isinstance(found, Mapping) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise ValueError(f"{path} has format_version {version!r}; this program reads up to {FORMAT_VERSION}: update andrea")
 
@@ -122,7 +122,7 @@ def point_to_data(run: Path, prepared: Prepared) -> None:
 
 
 def open_data(run: Path) -> Prepared:
-    """The run's prepared data. Raises ValueError if what the pointer names is gone or has changed."""
+    """The run's prepared data. Raises FileNotFoundError if what the pointer names is gone, ValueError if it has changed."""
     pointer = run / "data" / "pointer.json"
     if not pointer.exists():
         return open_prepared(run / "data")
@@ -157,7 +157,7 @@ def set_weights(model: Transformer, tensors: Mapping[str, Tensor]) -> None:
 def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> Path:
     """Write step-N and make it the last (and the best, if so). A crash at any moment leaves the earlier ones whole."""
     folder = run / "checkpoints" / f"step-{step}"
-    if not (folder / "manifest.json").exists():
+    if not is_whole(folder):
         building = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
@@ -165,18 +165,24 @@ def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], 
             {n: t.contiguous() for n, t in weights(model).items()}, building / "model.safetensors", {"format_version": str(FORMAT_VERSION)}
         )
         save_file({n: t.contiguous() for n, t in train.items()}, building / "train.safetensors", {"format_version": str(FORMAT_VERSION)})
-        write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, **state})
+        write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, "best": best, **state})
         for name in PAYLOAD:
             flush(building / name)
         files = {name: {"bytes": (building / name).stat().st_size, "sha256": checksum(building / name)} for name in PAYLOAD}
         write_json(building / "manifest.json", {"format_version": FORMAT_VERSION, "files": files})
+        shutil.rmtree(folder, ignore_errors=True)  # one that was damaged, or half removed
         building.replace(folder)
         flush(folder.parent)
+    point(run, folder, best)
+    prune(run)
+    return folder
+
+
+def point(run: Path, folder: Path, best: bool) -> None:
+    """Make a checkpoint the last, and the best if so."""
     if best:
         replace_text(run / "best", folder.name)
     replace_text(run / "last", folder.name)
-    prune(run)
-    return folder
 
 
 def prune(run: Path) -> None:
@@ -197,6 +203,14 @@ def verify(folder: Path) -> None:
                 raise BrokenCheckpoint(f"{folder / name} is not what was written")
     except (OSError, ValueError, KeyError) as error:
         raise BrokenCheckpoint(f"{folder} is not whole: {error}") from None
+
+
+def is_whole(folder: Path) -> bool:
+    try:
+        verify(folder)
+    except BrokenCheckpoint:
+        return False
+    return True
 
 
 def newest_whole(run: Path) -> tuple[Path, list[str]]:
@@ -223,9 +237,10 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def step_at(run: Path, at: str) -> int:
-    """The step that `last` or `best` names; where it names none, that of the newest whole checkpoint."""
-    pointer = run / at
-    name = pointer.read_text(encoding="utf-8").strip() if pointer.exists() else newest_whole(run)[0].name
+    """The step that `last` or `best` names; where it names no checkpoint, that of the newest whole one."""
+    name = (run / at).read_text(encoding="utf-8").strip() if (run / at).exists() else ""
+    if not name or not (run / "checkpoints" / name / "manifest.json").exists():
+        name = newest_whole(run)[0].name
     return int(name.removeprefix("step-"))
 
 
@@ -253,7 +268,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    replace_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    replace_text(path, json.dumps(value, indent=2) + "\n")  # ASCII: a path may hold bytes that are no text
 
 
 def replace_text(path: Path, text: str) -> None:

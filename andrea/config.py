@@ -30,7 +30,7 @@ class ModelConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        known_words(self)
+        check_types(self)
         positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
         if self.d_model % self.n_head:
             raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
@@ -64,7 +64,7 @@ class DataConfig:
     seed: int = 0  # of the hash split
 
     def __post_init__(self) -> None:
-        known_words(self)
+        check_types(self)
         within(self, "val_fraction", 0, 0.5)
         if self.val_fraction == 0:
             raise ValueError("val_fraction=0 leaves nothing to validate on; give a fraction up to 0.5")
@@ -86,7 +86,7 @@ class OptimConfig:
     grad_clip: float = 1.0  # largest gradient norm; 0 is off
 
     def __post_init__(self) -> None:
-        known_words(self)
+        check_types(self)
         for name in ("lr", "eps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not above 0")
@@ -118,7 +118,7 @@ class TrainConfig:
     compile: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
-        known_words(self)
+        check_types(self)
         positive(self, "batch_tokens", "eval_tokens")
         for name in ("steps", "micro_batch", "evaluate_every", "sample_every", "save_every"):
             if getattr(self, name) is not None:
@@ -154,11 +154,24 @@ class RunConfig:
         return self.train.batch_tokens // self.model.context
 
 
-def known_words(config: Any) -> None:
-    """Check every field that takes one of a few words."""
+def check_types(config: Any) -> None:
+    """Check that every field is of its kind, and finite, and one of the known words where it takes words."""
     for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
-            read_value(name, kind, getattr(config, name))
+        value = getattr(config, name)
+        options = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+        if get_origin(kind) is Literal and isinstance(value, str):
+            read_value(name, kind, value)
+        elif not any(is_a(value, option) for option in options):
+            wanted = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+            raise ValueError(f"{name}={value!r} is {type(value).__name__}; wanted {wanted}")
+
+
+def is_a(value: Any, kind: Any) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return get_origin(kind) is not Literal and isinstance(value, get_origin(kind) or kind)
 
 
 def positive(config: Any, *names: str) -> None:

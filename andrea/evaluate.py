@@ -12,6 +12,8 @@ import torch
 from andrea.data.tokenizer import Tokenizer
 from andrea.model import Transformer
 
+LARGEST_EXPONENT = 709  # exp of more is no float64
+
 
 class TokenSequence(Protocol):
     """data/shards.py's Tokens, or anything that reads like it."""
@@ -30,7 +32,7 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss)
+        return math.exp(self.loss) if self.loss < LARGEST_EXPONENT else math.inf
 
     @property
     def bits_per_byte(self) -> float:
@@ -68,17 +70,21 @@ def evaluate(
     n_tokens = min(len(tokens), limit + 1) if limit else len(tokens)
     if n_tokens < 2:
         raise ValueError(f"{n_tokens} token{'s' * (n_tokens != 1)} to evaluate on; it takes 2 to make one prediction")
+    if batch_rows is not None and batch_rows < 1:
+        raise ValueError(f"batch_rows={batch_rows} must be at least 1")
     was_training = model.training
-    model.eval()
     sums, counts, n_bytes, lengths = [], [], 0, byte_lengths(tokenizer)
-    with autocast or nullcontext():
-        for batch in batches(windows(n_tokens, context), batch_rows or max(1, 8192 // context)):
-            rows = np.stack([tokens.read(start, stop) for start, stop in batch])
-            ids = torch.from_numpy(rows).to(device)
-            sums += model(ids[:, :-1], ids[:, 1:]).double().sum(1).tolist()
-            counts += [rows.shape[1] - 1] * len(rows)
-            n_bytes += int(lengths[rows[:, 1:]].sum())
-    model.train(was_training)
+    try:
+        model.eval()
+        with autocast or nullcontext():
+            for batch in batches(windows(n_tokens, context), batch_rows or max(1, 8192 // context)):
+                rows = np.stack([tokens.read(start, stop) for start, stop in batch])
+                ids = torch.from_numpy(rows).to(device)
+                sums += model(ids[:, :-1], ids[:, 1:]).cpu().double().sum(1).tolist()  # Apple's GPUs have no float64
+                counts += [rows.shape[1] - 1] * len(rows)
+                n_bytes += int(lengths[rows[:, 1:]].sum())
+    finally:
+        model.train(was_training)
     total, n = math.fsum(sums), sum(counts)
     mean = total / n
     spread = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))

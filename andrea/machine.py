@@ -112,8 +112,8 @@ def choose_device(wanted: str) -> Choice:
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if wanted != "auto":
-        kind = wanted.partition(":")[0]
-        if not there.get(kind):
+        kind, _, number = wanted.partition(":")
+        if not there.get(kind) or (number and not (kind == "cuda" and number.isdigit() and int(number) < torch.cuda.device_count())):
             raise ValueError(f"device {wanted!r} is not there; this machine has {', '.join(d for d, has in there.items() if has)}")
         return Choice("device", wanted, "asked for")
     if there["cuda"]:

@@ -1,11 +1,14 @@
 """Plain results -> what a person reads. A Table is data; how it looks is decided here alone."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
+
+CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # also what turns the reading direction
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: s
 
 def printable(text: str) -> str:
     r"""Text with \x1b and the like for control characters, so that what a young model says cannot command a terminal."""
-    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def print_json(value: object) -> None:

@@ -89,6 +89,30 @@ def test_a_damaged_checkpoint_is_skipped_by_name(run, name, damage):
     assert "step-2" in skipped[0]
 
 
+def test_a_damaged_checkpoint_is_written_anew(run):
+    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    folder = checkpoint.save(run, 2, model_of(2), {}, STATE, best=False)
+    (folder / "manifest.json").unlink()
+    checkpoint.save(run, 2, model_of(3), {}, STATE, best=True)
+    checkpoint.verify(folder)
+    assert torch.equal(checkpoint.load(run).model.token_embed.weight, model_of(3).token_embed.weight)
+
+
+def test_the_newest_is_the_highest_number_and_not_the_last_name(run):
+    for step in (9, 10):
+        checkpoint.save(run, step, model_of(step), {}, STATE, best=step == 9)
+    assert checkpoint.newest_whole(run)[0].name == "step-10"
+
+
+@pytest.mark.parametrize("content", [None, "", "step-7"])
+def test_a_pointer_to_nothing_falls_back_to_the_newest_whole_checkpoint(run, content):
+    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    (run / "best").unlink()
+    if content is not None:
+        (run / "best").write_text(content, encoding="utf-8")
+    assert checkpoint.load(run).step == 1
+
+
 def test_a_run_without_a_whole_checkpoint_says_so(run):
     with pytest.raises(ValueError, match="holds no whole checkpoint; it stopped before the first save"):
         checkpoint.load(run)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -24,7 +23,18 @@ def andrea(*args, cwd=None, stdin=None, env=None):
 def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
     done = andrea("train", text_file, "--steps", 3, *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for part in ("device: ", "dtype: ", "compile: ", "step 3/3  ", "loss ", "bits/byte", "tokens/s", " left", "perplexity", "andrea generate"):
+    for part in (
+        "device: ",
+        "dtype: ",
+        "compile: ",
+        "step 3/3  ",
+        "loss ",
+        "bits/byte",
+        "tokens/s",
+        " left",
+        "perplexity",
+        "andrea generate",
+    ):
         assert part in done.stdout, part
     assert "\x1b" not in done.stdout
     assert (tmp_path / "runs/andrea-1m-1/run.json").exists()
@@ -93,6 +103,8 @@ def test_interrupting_before_the_first_step_leaves_nothing(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not Windows")
 def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
+    import pty
+
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "andrea", "train", str(text_file), "--steps", "200", *SMALL]
     process = subprocess.Popen(
@@ -102,9 +114,12 @@ def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
     seen, deadline = b"", time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
-            seen += os.read(ours, 65_536)
-        except OSError:  # the other end is closed: the program has ended
+            piece = os.read(ours, 65_536)
+        except OSError:  # Linux, when the other end is closed; macOS reads nothing
+            piece = b""
+        if not piece:
             break
+        seen += piece
     assert process.wait(timeout=10) == 0
     text = seen.decode("utf-8", "replace")
     assert "\x1b[" in text
@@ -121,6 +136,9 @@ def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
         (["train", "--minutes", "1", "--steps", "1"], "give one of them"),
         (["train", "--resume", "nowhere"], "is not a run folder"),
         (["train", "--resume", "nowhere", "--steps", "5"], "leave out steps"),
+        (["train", "--minutes", "1", "--set", "steps=2"], "give one of them"),
+        (["train", "--resume", "nowhere", "--preset", "andrea-4m"], "leave out preset"),
+        (["runs", "--png", "x.png"], "--png draws one run"),
         (["train", "--device", "tpu"], "device 'tpu' is not there"),
         (["train", "--stepz", "5"], "--stepz"),
         (["eval", "nowhere"], "is not a run folder"),

@@ -92,6 +92,22 @@ def test_a_word_that_is_none_of_the_known_ones_is_refused_however_it_comes():
         ModelConfig(init="gtp2")
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ModelConfig(d_model="768"), r"d_model='768' is str; wanted int"),
+        (lambda: ModelConfig(vocab_size=2.5), r"vocab_size=2.5 is float; wanted int"),
+        (lambda: ModelConfig(norm=None), r"norm=None is NoneType"),
+        (lambda: ModelConfig(tied=1), r"tied=1 is int; wanted bool"),
+        (lambda: ModelConfig(mlp_dim="3"), r"mlp_dim='3' is str; wanted int or NoneType"),
+        (lambda: OptimConfig(lr=float("inf")), r"lr=inf is float; wanted float"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_from_python_too(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_tuples_survive_json():
     config = RunConfig(data=DataConfig(paths=("a.txt", "b,c.txt")))
     assert from_dict(RunConfig, json.loads(json.dumps(to_dict(config)))) == config

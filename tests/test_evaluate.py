@@ -93,6 +93,27 @@ def test_the_standard_error_is_that_of_a_mean_of_windows():
     assert e.standard_error == pytest.approx(np.std(means, ddof=1) / 3, rel=1e-4)  # nine equal windows
 
 
+@pytest.mark.parametrize("rows", [0, -1])
+def test_a_batch_of_no_rows_is_refused(rows):
+    with pytest.raises(ValueError, match=f"batch_rows={rows} must be at least 1"):
+        evaluate(Transformer(tiny()), random_tokens(50), byte_tokenizer(), rows)
+
+
+def test_a_loss_too_large_for_its_exponential_has_infinite_perplexity():
+    assert Evaluation(loss=1000.0, standard_error=None, targets=1, bytes=1).perplexity == math.inf
+
+
+def test_the_mode_is_restored_after_an_error_too():
+    class Broken(Held):
+        def read(self, start, stop):
+            raise OSError("the disk is gone")
+
+    model = Transformer(tiny())
+    with pytest.raises(OSError, match="the disk is gone"):
+        evaluate(model, Broken(np.zeros(50, dtype=np.int64)), byte_tokenizer())
+    assert model.training
+
+
 def test_one_window_has_no_standard_error():
     assert evaluate(Transformer(tiny()), random_tokens(17), byte_tokenizer()).standard_error is None
 

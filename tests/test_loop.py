@@ -13,7 +13,8 @@ from conftest import small
 from andrea import checkpoint
 from andrea.data.prepare import prepare
 from andrea.evaluate import evaluate
-from andrea.training.report import Chosen, Evaluated, Finished, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
+from andrea.training.loop import Diverged
+from andrea.training.report import Chosen, Evaluated, Finished, Log, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
 from andrea.training.start import resume, train
 
 
@@ -200,6 +201,100 @@ def test_tensorboard_reads_the_losses_back(finished_run):
     assert [e.step for e in drawn] == [m["step"] for m in told]
     assert [e.value for e in drawn] == pytest.approx([m["loss"] for m in told])
     assert {"validation/loss", "validation/bits_per_byte", "train/lr"} <= set(board.Tags()["scalars"])
+
+
+def test_the_optimizer_moves_at_the_scheduled_rate(tmp_path, text_file):
+    """AdamW's first update is lr * sign(gradient), and the first rate of a warm-up of 10 steps is a tenth of the peak."""
+    config = small(text_file, changes=("steps=20", "lr=1e-3", "weight_decay=0", "save_every=1"))
+    for event in train(config, tmp_path / "run"):
+        if isinstance(event, Saved):
+            break
+    moved = checkpoint.load(tmp_path / "run", at="last").model.final_norm.beta.abs()  # from 0
+    assert moved.max().item() == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_best_names_the_lowest_of_the_evaluations(tmp_path, text_file):
+    list(train(small(text_file, changes=("steps=40", "evaluate_every=2", "lr=0.03")), tmp_path / "run"))
+    told = [m for m in read_metrics(tmp_path / "run") if m["event"] == "Evaluated" and m["step"] and not m["whole"]]
+    lowest = min(told, key=lambda m: m["loss"])
+    assert checkpoint.load(tmp_path / "run").step == lowest["step"]
+    assert [m["step"] for m in told if m["best"]][-1] == lowest["step"]
+
+
+def test_a_stop_at_an_evaluation_leaves_out_no_more_than_any_other(tmp_path, text_file):
+    config = small(text_file, changes=("evaluate_every=5", "sample_every=5", "save_every=100", "dtype=bfloat16"))
+    list(train(config, tmp_path / "straight"))
+    stop = Flag()
+    for event in train(config, tmp_path / "stopped", stop):
+        if isinstance(event, StepDone) and event.step == 5:
+            stop.set()
+    list(resume(tmp_path / "stopped"))
+    clocks = ("seconds", "tokens_per_s")
+    told = [[{k: v for k, v in m.items() if k not in clocks} for m in read_metrics(tmp_path / name)] for name in ("straight", "stopped")]
+    assert told[0] == told[1]
+    for pointer in ("best", "last"):
+        assert (tmp_path / "straight" / pointer).read_bytes() == (tmp_path / "stopped" / pointer).read_bytes()
+
+
+def test_a_crash_between_the_checkpoint_and_its_pointers_is_made_up_for(tmp_path, text_file):
+    config = small(text_file, changes=("evaluate_every=4",))
+    list(train(config, tmp_path / "straight"))
+    for event in train(config, tmp_path / "killed"):
+        if isinstance(event, Saved) and event.step == 8:
+            break
+    for pointer in ("best", "last"):
+        (tmp_path / "killed" / pointer).unlink()
+    list(resume(tmp_path / "killed"))
+    assert (tmp_path / "killed/best").read_bytes() == (tmp_path / "straight/best").read_bytes()
+
+
+def test_any_character_may_stand_in_a_sample(tmp_path):
+    log = Log(tmp_path)
+    log.write(Sampled(1, "a\u2028b\x85c\r\nd"))
+    log.close()
+    Log(tmp_path, from_step=1).close()
+    assert [m["text"] for m in read_metrics(tmp_path)] == ["a\u2028b\x85c\r\nd"]
+
+
+def test_a_run_that_diverges_stops_with_words_and_keeps_no_nan(tmp_path, text_file):
+    config = small(text_file, changes=("norm=none", "lr=1e30", "grad_clip=0", "save_every=1"))
+    with pytest.raises(Diverged, match="training has diverged"):
+        list(train(config, tmp_path / "run"))
+    assert all(math.isfinite(m["loss"]) for m in read_metrics(tmp_path / "run") if m["event"] == "StepDone")
+
+
+def test_tokens_that_have_changed_are_found_on_resume(tmp_path, text_file):
+    stop = Flag()
+    stop.set()
+    list(train(small(text_file), tmp_path / "run", stop))
+    (shard,) = (tmp_path / "run/data").glob("train-*.tok")
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ValueError, match="its tokens have changed"):
+        next(resume(tmp_path / "run"))
+
+
+def test_a_prepared_folder_decides_how_text_is_prepared(tmp_path, text_file):
+    prepare(small(text_file, changes=("tokenizer=byte", "val_fraction=0.2")).data, 321, tmp_path / "prepared")
+    list(train(small(tmp_path / "prepared", changes=("steps=1",)), tmp_path / "run"))
+    stored = checkpoint.read_run(tmp_path / "run")[0].data
+    assert (stored.tokenizer, stored.val_fraction) == ("byte", 0.2)
+    with pytest.raises(ValueError, match="was prepared with tokenizer=byte, not char"):
+        list(train(small(tmp_path / "prepared", changes=("tokenizer=char",)), tmp_path / "other"))
+    with pytest.raises(ValueError, match="is prepared already and goes alone"):
+        list(train(small(tmp_path / "prepared", text_file), tmp_path / "other"))
+
+
+def test_a_compiler_that_fails_means_an_eager_run(tmp_path, text_file, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "compile", lambda model, **kwargs: fail)
+    monkeypatch.setattr("andrea.machine.compiler", lambda: "c++")
+    chosen = pick(train(small(text_file, changes=("compile=on", "steps=2")), tmp_path / "run"), Chosen)[0]
+    assert {c.name: c.value for c in chosen.choices}["compile"] is False
+    assert "compiling failed, running eagerly: AssertionError" in chosen.notes
 
 
 def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):

@@ -31,7 +31,7 @@ def test_what_is_asked_for_is_taken():
     assert (made["device"].value, made["dtype"].value, made["compile"].value) == ("cpu", "bfloat16", False)
 
 
-@pytest.mark.parametrize("device", ["tpu", "cuda:99x", "CPU"])
+@pytest.mark.parametrize("device", ["tpu", "cuda:99x", "cpu:3", "CPU"])
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(device):
     if device.startswith("cuda") and torch.cuda.is_available():
         pytest.skip("this machine has CUDA")

@@ -10,7 +10,9 @@ from andrea.show import Table, draw_losses, number, percent, print_json, printab
 
 
 def test_control_characters_are_spelled_out_for_a_terminal() -> None:
-    assert printable("a\x1b[2J\tå\n🎉\x07") == "a\\x1b[2J\tå\n🎉\\x07"
+    assert printable("a\x1b[2J\tå\n🎉\x07\r") == "a\\x1b[2J\tå\n🎉\\x07\\r"
+    plain = "10\u00a0000 €\r\n👨\u200d👩\u3000e\u0301"
+    assert printable(plain) == plain
 
 
 def test_numbers_sizes_and_shares_read_well() -> None:

@@ -60,7 +60,7 @@ def main() -> None:
     debug, sys.argv[1:] = "--debug" in sys.argv, [arg for arg in sys.argv[1:] if arg != "--debug"]
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
         if debug:
             raise
         told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else error

@@ -13,7 +13,7 @@ def data(
     out: Annotated[Path, typer.Option(help="The folder to make; must not exist.")],
     paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
     vocab_size: Annotated[int, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).")] = 8449,
-    tokenizer: Annotated[str, typer.Option(help="bpe, char or byte.")] = "bpe",
+    tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte. Default: bpe.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="e.g. split=tail, val_fraction=0.05.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -30,8 +30,9 @@ def data(
     from andrea.data.prepare import open_prepared, prepare_steps
     from andrea.show import print_json
 
-    config = override(DataConfig(), f"tokenizer={tokenizer}", *(set_ or []))
-    for line in prepare_steps(replace(config, paths=tuple(map(str, paths or []))), vocab_size, out):
+    config = override(DataConfig(), *([f"tokenizer={tokenizer}"] if tokenizer else []), *(set_ or []))
+    config = replace(config, paths=tuple(map(str, paths))) if paths else config
+    for line in prepare_steps(config, vocab_size, out):
         if not json:
             print(line, flush=True)
     report = open_prepared(out).report

@@ -77,7 +77,7 @@ def generate(
         seed=seed,
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
-        past_context=past_context,  # type: ignore[arg-type]
+        past_context=past_context,
         ignore_separator=ignore_separator,
     )
     opened = load(run, at, choose_device(device).value)

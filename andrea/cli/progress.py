@@ -52,10 +52,7 @@ class JsonLines(Lines):
     """Every event as one JSON line."""
 
     def show(self, event: Event) -> None:
-        self.say(json.dumps(to_dict(event), ensure_ascii=False))
-
-
-CONSOLE = Console(stderr=True, highlight=False)
+        print(json.dumps(to_dict(event)), flush=True)
 
 
 class Bar(Lines):
@@ -64,15 +61,21 @@ class Bar(Lines):
     def __init__(self) -> None:
         super().__init__()
         columns = (TextColumn("step {task.completed:.0f}/{task.total:.0f}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
-        self.bar = Progress(*columns, console=CONSOLE, transient=True, redirect_stdout=False, redirect_stderr=False)
+        self.bar = Progress(
+            *columns, console=Console(stderr=True, highlight=False), transient=True, redirect_stdout=False, redirect_stderr=False
+        )
         self.task: Any = None
+
+    @staticmethod
+    def is_possible() -> bool:
+        return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()
 
     def say(self, text: str) -> None:
         if sys.stdout.isatty():
-            CONSOLE.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+            self.bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, flush=True)
 
@@ -145,6 +148,8 @@ def text_words(report: dict[str, Any]) -> list[str]:
     share = val["bytes"] / (train["bytes"] + val["bytes"])
     each = train["bytes"] / train["tokens"]
     lines = [f"text: {train['tokens']:,} tokens to train on ({each:.2f} bytes each), {val['tokens']:,} ({share:.0%}) to validate"]
+    if other := {name: n for name, n in report["encodings"].items() if name != "utf-8"}:
+        lines.append("not UTF-8, read as " + ", ".join(f"{name}: {n}" for name, n in other.items()))
     if report["duplicates"]["units"]:
         lines.append(f"left out {report['duplicates']['units']:,} duplicates, {report['duplicates']['bytes']:,} bytes")
     skipped = [f"skipped {file['name']}: {file['reason']}" for file in report["skipped"]]

@@ -32,7 +32,10 @@ def runs(
         if json:
             show.print_json(rows)
         elif rows:
-            show.table([{**row, "run": Path(row["run"]).name, "steps": f"{row['step']}/{row['steps']}"} for row in rows], RUN_COLUMNS)
+            show.table(
+                [{**row, "run": Path(row["run"]).name, "steps": f"{row.get('step', '?')}/{row.get('steps', '?')}"} for row in rows],
+                RUN_COLUMNS,
+            )
         else:
             print(f"no runs in {folder}; andrea demo makes one")
         return

@@ -25,7 +25,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print every event as o
 
 def train(
     paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
-    preset_name: Annotated[str, typer.Option("--preset", help=", ".join(PRESETS))] = "andrea-1m",
+    preset_name: Annotated[
+        str | None, typer.Option("--preset", help=", ".join(PRESETS) + ". Default: andrea-1m; options not given are the preset's.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")] = None,
     out: OutOption = None,
@@ -63,14 +65,15 @@ def train(
     }
     options = {path: value for path, value in given.items() if value is not None}
     if resume:
-        refuse_with_resume(
-            {**options, **({"paths": paths} if paths else {}), **({"out": out} if out else {}), **({"set": 1} if set_ else {})}
-        )
+        refuse_with_resume({**options, "paths": paths, "out": out, "set": set_, "preset": preset_name})
         follow_resume(resume, device, json)
         return
     if minutes is not None and steps is not None:
         raise ValueError("--minutes and --steps both say how long to train; give one of them")
+    preset_name = preset_name or "andrea-1m"
     config = override(preset(preset_name), *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
+    if minutes is not None and config.train.steps is not None:
+        raise ValueError("--minutes and train.steps both say how long to train; give one of them")
     if paths:
         config = replace(config, data=replace(config.data, paths=tuple(map(str, paths))))
     follow_train(config, out, preset_name, json)
@@ -93,8 +96,8 @@ def demo(
 
 
 def refuse_with_resume(options: dict[str, Any]) -> None:
-    for path in options:
-        if path != "train.device":
+    for path, value in options.items():
+        if value is not None and value != [] and path != "train.device":
             raise ValueError(f"--resume goes on with the options of the run; leave out {path.rpartition('.')[2]}, or start a new run")
 
 
@@ -122,7 +125,7 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import CONSOLE, Bar, JsonLines, Lines
+    from andrea.cli.progress import Bar, JsonLines, Lines
     from andrea.training.report import Chosen, Saved
 
     begun = saved = False
@@ -136,7 +139,7 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
     try:
-        with (JsonLines if json else Lines if CONSOLE.is_dumb_terminal or not sys.stderr.isatty() else Bar)() as view:
+        with (JsonLines if json else Bar if Bar.is_possible() else Lines)() as view:
             for event in events:
                 begun = begun or isinstance(event, Chosen)
                 saved = saved or isinstance(event, Saved) or (isinstance(event, Chosen) and event.first_step > 0)

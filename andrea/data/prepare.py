@@ -4,7 +4,7 @@ One separator opens every unit of either stream; where a unit is cut between the
 """
 
 import json
-import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -74,7 +74,7 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path) -> Generator[s
         f": the text is too small for the {vocab_size:,} asked for" if tokenizer.kind == "bpe" and tokenizer.vocab_size < vocab_size else ""
     )
     yield f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} ids{short}"
-    folder = out.parent / f".{out.name}.{os.getpid()}.part"
+    folder = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
     folder.mkdir(parents=True)
     try:
         tokenizer.save(folder / "tokenizer.json")
@@ -111,7 +111,11 @@ def open_prepared(folder: Path) -> Prepared:
     path = Path(folder) / "data.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a prepared folder: it has no data.json")
-    report = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        report["format_version"], report["train"]["tokens"], report["val"]["tokens"], report["fingerprint"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is not a report that `andrea data` wrote") from None
     if report["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{path} has format_version {report['format_version']}; this version of ANDREA reads {FORMAT_VERSION}")
     train, val = (Tokens(sorted(path.parent.glob(f"{split}-*.tok"))) for split in ("train", "val"))
@@ -119,6 +123,18 @@ def open_prepared(folder: Path) -> Prepared:
         if len(tokens) != report[split]["tokens"]:
             raise ValueError(f"{folder} is damaged: {split} has {len(tokens)} tokens of {report[split]['tokens']}; prepare the data again")
     return Prepared(path.parent, load_tokenizer(path.parent / "tokenizer.json"), train, val, report)
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether a folder looks like one that `prepare` made, and not like somebody's text."""
+    return (folder / "data.json").is_file() and (folder / "tokenizer.json").is_file()
+
+
+def check_prepared(prepared: Prepared) -> None:
+    """Read every token again. Raises ValueError unless they and the tokenizer are those that the fingerprint was taken of."""
+    hashes = [sha256((prepared.folder / "tokenizer.json").read_bytes()).hexdigest(), prepared.train.sha256(), prepared.val.sha256()]
+    if sha256("".join(hashes).encode()).hexdigest() != prepared.fingerprint:
+        raise ValueError(f"{prepared.folder} is not what was prepared: its tokens have changed; prepare the text again")
 
 
 def learn(config: DataConfig, vocab_size: int, units: Units, corpus: Corpus) -> Tokenizer:

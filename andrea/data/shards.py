@@ -91,6 +91,14 @@ class Tokens:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
+    def sha256(self) -> str:
+        """Of every token, as ShardWriter.digest had it."""
+        digest = hashlib.sha256()
+        for shard in self.shards:
+            for start in range(0, len(shard), 1 << 22):
+                digest.update(shard[start : start + (1 << 22)].tobytes())
+        return digest.hexdigest()
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens start .. stop - 1 as int64, (stop - start,). Raises ValueError outside 0 .. len."""
         if not 0 <= start <= stop <= len(self):

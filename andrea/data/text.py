@@ -47,8 +47,8 @@ class File:
 class Corpus:
     """The documents of files and folders, in sorted order, read one at a time and as often as it is iterated.
 
-    Folders are searched to the bottom, without hidden files and folders. No paths means the built-in corpus: the Python standard library
-    on this machine, without its tests. Raises FileNotFoundError for a missing path; ValueError, once read, where there is no text.
+    Folders are searched to the bottom, without hidden ones, runs and prepared text. No paths means the built-in corpus: the Python standard
+    library on this machine, without its tests. Raises FileNotFoundError for a missing path; ValueError, once read, where there is no text.
     """
 
     def __init__(self, paths: Sequence[str]):
@@ -115,6 +115,9 @@ def find(path: Path, without: frozenset[str] = frozenset()) -> list[tuple[str, P
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
     found = []
     for folder, inner, names in os.walk(path):
+        if "run.json" in names or {"data.json", "tokenizer.json"} <= set(names):
+            inner.clear()  # a run, or prepared text: made from text, and none itself
+            continue
         inner[:] = [name for name in inner if not name.startswith(".") and name not in without]
         found += [Path(folder, name) for name in names if not name.startswith(".")]
     return sorted((file.relative_to(path).as_posix(), file) for file in found if file.is_file())

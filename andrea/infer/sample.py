@@ -7,7 +7,6 @@ Equal logits rank by id, lowest first, so that the same logits always give the s
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +27,7 @@ class Sampling:
     seed: int | None = None  # of row 0; row i has seed + i. None: a new one every time
     max_tokens: int = 200  # of the answer; a sampled separator counts
     stop: tuple[str, ...] = ()  # strings that end the answer; none is part of it
-    past_context: Literal["recompute", "stop"] = "recompute"  # a full context drops its oldest half and is read again, or ends the answer
+    past_context: str = "recompute"  # "recompute" or "stop": a full context drops its oldest half and is read again, or ends the answer
     ignore_separator: bool = False  # go on into the next document
 
     def __post_init__(self) -> None:

@@ -10,7 +10,15 @@ from andrea.training.report import read_metrics
 def list_runs(folder: Path) -> list[dict[str, Any]]:
     """A row for every run in folder, oldest first; loss and bits per byte are of the latest evaluation."""
     found = sorted((p.parent for p in folder.glob("*/run.json")), key=lambda run: (run / "run.json").stat().st_mtime)
-    return [summary(run, read_metrics(run)) for run in found]
+    return [row(run) for run in found]
+
+
+def row(run: Path) -> dict[str, Any]:
+    """`summary`, or what is wrong with a run that cannot be read."""
+    try:
+        return summary(run, read_metrics(run))
+    except (ValueError, KeyError, TypeError) as error:
+        return {"run": str(run), "state": f"unreadable: {error}"}
 
 
 def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:

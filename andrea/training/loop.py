@@ -1,9 +1,9 @@
 """The loop: steps, with an evaluation, a sample and a save now and then, each an event. start.py has what comes before the first step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, isfinite, log
 from pathlib import Path
 from threading import Event as Flag
 from time import perf_counter
@@ -26,6 +26,10 @@ from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
 
 SAMPLE_TOKENS = 160
+
+
+class Diverged(ArithmeticError):
+    """The loss or the gradient is not finite."""
 
 
 @dataclass
@@ -79,6 +83,11 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
         began = perf_counter()
         loss, grad_norm, lr = run_step()
         state.step += 1
+        if not (isfinite(loss) and isfinite(grad_norm)):
+            raise Diverged(
+                f"step {state.step}: loss {loss}, gradient norm {grad_norm}; training has diverged and nothing of this step is kept. "
+                f"A lower learning rate helps: --set optim.lr={s.config.optim.lr / 3:.1g}"
+            )
         tokens = state.step * c.batch_tokens
         seconds = perf_counter() - began
         state.seconds += seconds
@@ -88,11 +97,11 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
         began = perf_counter()
         last, asked = state.step == total, stop is not None and stop.is_set()
         best = False
-        if last or (state.step % evaluate_every == 0 and not asked):
+        if last or state.step % evaluate_every == 0:  # also when asked to stop: a run goes on as if it had not stopped
             evaluated = evaluate_now(state, s, state.step)
             best = evaluated.best
             yield evaluated
-        if last or (state.step % sample_every == 0 and not asked):
+        if last or state.step % sample_every == 0:
             yield sample_now(state, s)
         state.seconds += perf_counter() - began
         if best or last or asked or state.step % save_every == 0:
@@ -156,11 +165,25 @@ def generators(device: str) -> dict[str, Tensor]:
     states = {"generator.cpu": torch.get_rng_state()}
     if device.startswith("cuda"):
         states["generator.cuda"] = torch.cuda.get_rng_state(device)
+    if device == "mps":
+        states["generator.mps"] = torch.mps.get_rng_state()
     return states
 
 
 def set_generators(saved: dict[str, Tensor], device: str) -> None:
-    """Raises KeyError if a generator that training draws from has no saved state."""
+    """Put generators' states back. Raises KeyError if one that training draws from has no saved state."""
     torch.set_rng_state(saved["generator.cpu"])
     if device.startswith("cuda"):
         torch.cuda.set_rng_state(saved["generator.cuda"], device)
+    if device == "mps":
+        torch.mps.set_rng_state(saved["generator.mps"])
+
+
+@contextmanager
+def generators_kept(device: str) -> Iterator[None]:
+    """Whatever is drawn inside, training goes on drawing as if it had not been."""
+    states = generators(device)
+    try:
+        yield
+    finally:
+        set_generators(states, device)

@@ -114,16 +114,14 @@ class Log:
         self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
         if self.metrics.exists():
             kept = [event for event in read_metrics(run) if event["step"] <= from_step]
-            replace_text(self.metrics, "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in kept))
+            replace_text(self.metrics, "".join(json.dumps(event) + "\n" for event in kept))
             replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
-        self.file = self.metrics.open("a", encoding="utf-8", newline="\n")
-        self.board = tensorboard(run)
+        self.file = self.metrics.open("a", buffering=1, encoding="utf-8", newline="\n")  # a line is written when it is whole
+        self.board = tensorboard(run, from_step)
 
     def write(self, event: Event) -> None:
         if isinstance(event, StepDone | Evaluated | Sampled):
-            self.file.write(json.dumps(to_dict(event), ensure_ascii=False) + "\n")
-        if isinstance(event, Evaluated | Saved):
-            self.file.flush()
+            self.file.write(json.dumps(to_dict(event)) + "\n")
         if isinstance(event, Sampled):
             with self.samples.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(heard(event.step, event.text))
@@ -144,17 +142,17 @@ def heard(step: int, text: str) -> str:
     return f"--- step {step} ---\n{text}\n\n"
 
 
-def tensorboard(run: Path) -> Any:
+def tensorboard(run: Path, from_step: int) -> Any:
     """A SummaryWriter for the run, or None where the tensorboard package is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1 if from_step else None)
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """The events of metrics.jsonl, oldest first; a last line that was cut off is left out."""
     path = run / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    *whole, _ = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
+    return [json.loads(line) for line in whole]

@@ -3,7 +3,7 @@
 import copy
 import shutil
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
 from threading import Event as Flag
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from andrea import checkpoint
-from andrea.config import RunConfig
-from andrea.data.prepare import Prepared, open_prepared, prepare_steps
+from andrea.config import DataConfig, RunConfig, from_dict
+from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
 from andrea.machine import Choice, choose, choose_device, keep_memory, provenance
 from andrea.model import Transformer
 from andrea.training import plan, report
-from andrea.training.loop import Setting, State, evaluate_now, go_on, sample_now, set_generators, stepper
+from andrea.training.loop import Setting, State, evaluate_now, generators_kept, go_on, sample_now, set_generators, stepper
 from andrea.training.optim import adamw, set_moments
 from andrea.training.report import Chosen, Event, Log
 
@@ -36,7 +36,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         choices = choose(config.model, config.train)
         data = yield from prepare_into(run, config)
         yield report.Prepared(run, data.report)
-        config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
+        config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size), data=data_config(config.data, data))
         sampler = Sampler(data.train, config.model.context, config.train.seed)
         resolved = {choice.name: choice.value for choice in choices}
         set_up_machine(config.train.seed, resolved)
@@ -44,6 +44,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         state = State(model, adamw(model, config.optim))
         resolved["micro_batch"] = config.train.micro_batch or plan.micro_batch_rows(config, resolved["device"])
         losses, note = compiled(model, config, resolved)
+        choices = [replace(choice, value=resolved[choice.name]) for choice in choices]  # compiling may have failed
         setting = Setting(run, config, resolved, data, losses)
         yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
         began = perf_counter()
@@ -70,15 +71,18 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
+    moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
     folder, skipped = checkpoint.newest_whole(run)
     data = checkpoint.open_data(run)
+    check_prepared(data)
     set_up_machine(config.train.seed, resolved)
     model = Transformer(config.model)
     checkpoint.set_weights(model, checkpoint.load_tensors(folder / "model.safetensors"))
     model.to(resolved["device"])
     state = State(model, adamw(model, config.optim))
     saved = checkpoint.read_state(folder)
+    checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
     state.step, state.windows, state.seconds = saved["step"], saved["windows"], saved["seconds"]
     state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
     if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
@@ -86,18 +90,22 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     tensors = checkpoint.load_tensors(folder / "train.safetensors")
     losses, note = compiled(model, config, resolved)
     set_moments(model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
-    set_generators(tensors, resolved["device"])
+    if not moved:
+        set_generators(tensors, resolved["device"])
     choices = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
-    notes = (*(f"skipped: {s}" for s in skipped), *note)
+    elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
+    notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
     yield Chosen(run, choices, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
     yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
 
 
 def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepared]:
     """Tokens for the run: of a folder that `andrea data` made, used where it lies, or prepared into RUN/data."""
-    paths = config.data.paths
-    if len(paths) == 1 and (Path(paths[0]) / "data.json").exists():
-        data = open_prepared(Path(paths[0]))
+    prepared = [path for path in config.data.paths if is_prepared(Path(path))]
+    if prepared and len(config.data.paths) > 1:
+        raise ValueError(f"{prepared[0]} is prepared already and goes alone; give it alone, or the texts it was made from")
+    if prepared:
+        data = open_prepared(Path(prepared[0]))
         checkpoint.point_to_data(run, data)
     else:
         for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
@@ -105,6 +113,18 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
         data = open_prepared(run / "data")
     data.tokenizer.save(run / "tokenizer.json")
     return data
+
+
+def data_config(wanted: DataConfig, data: Prepared) -> DataConfig:
+    """How the text was really prepared. Raises ValueError if a prepared folder differs from an option that was given."""
+    made = replace(from_dict(DataConfig, data.report["config"]), paths=wanted.paths)
+    for field in fields(DataConfig):
+        asked, is_made = getattr(wanted, field.name), getattr(made, field.name)
+        if asked not in (is_made, getattr(DataConfig(), field.name)):
+            raise ValueError(
+                f"{data.folder} was prepared with {field.name}={is_made}, not {asked}; leave the option out, or prepare the text again"
+            )
+    return made
 
 
 def set_up_machine(seed: int, resolved: dict[str, Any]) -> None:
@@ -121,11 +141,11 @@ def compiled(model: Transformer, config: RunConfig, resolved: dict[str, Any]) ->
     try:
         ids = torch.zeros(resolved["micro_batch"], config.model.context, dtype=torch.long, device=resolved["device"])
         dtype = getattr(torch, resolved["dtype"])
-        with torch.random.fork_rng(), torch.autocast(ids.device.type, dtype, enabled=dtype != torch.float32):
+        with generators_kept(resolved["device"]), torch.autocast(ids.device.type, dtype, enabled=dtype != torch.float32):
             torch.autograd.grad(compiled_model(ids, ids).sum(), list(model.parameters()))
     except Exception as error:  # a compiler fails in many ways; the eager model is the same model
         resolved["compile"] = False
-        return model, (f"compiling failed, running eagerly: {str(error).splitlines()[0]}",)
+        return model, (f"compiling failed, running eagerly: {(str(error) or type(error).__name__).splitlines()[0]}",)
     return compiled_model, ()
 
 
@@ -135,7 +155,7 @@ def settle_steps(s: Setting, state: State, evaluation_seconds: float) -> tuple[S
     if c.steps:
         choice = Choice("steps", c.steps, "asked for")
     else:
-        with torch.random.fork_rng():
+        with generators_kept(s.resolved["device"]):
             twin = copy.deepcopy(state.model)
             losses = torch.compile(twin, dynamic=False) if s.resolved["compile"] else twin
             spoilt = State(twin, adamw(twin, s.config.optim))
