@@ -109,7 +109,7 @@ class TrainConfig:
     batch_tokens: int = 4096  # targets per optimizer step
     micro_batch: int | None = None  # sequences per pass; None: chosen
     evaluate_every: int | None = None  # steps; None: 20 times in the run, if that is every 50 or more
-    eval_tokens: int = 32_768  # of the validation split while training; the end reads all of it
+    eval_tokens: int = 32_768  # spread over the validation split, while training; the end reads all of it
     sample_every: int | None = None  # the same, 5 times
     save_every: int | None = None  # the same, 10 times; every best is saved besides
     seed: int = 1337

@@ -61,23 +61,23 @@ def evaluate(
     limit: int | None = None,
     autocast: AbstractContextManager | None = None,
 ) -> Evaluation:
-    """Mean loss of `model` over `tokens`, or over the first `limit` targets. The model's training mode is restored.
+    """Mean loss of `model` over `tokens`, or over windows spread evenly with about `limit` targets. The model's training mode is restored.
 
     A target at the start of a window is predicted from few tokens, as everywhere that windows do not overlap.
     The standard error treats windows as independent draws and targets within one as dependent: the error of a ratio of window sums.
     """
     context, device = model.config.context, next(model.parameters()).device
-    n_tokens = min(len(tokens), limit + 1) if limit else len(tokens)
-    if n_tokens < 2:
-        raise ValueError(f"{n_tokens} token{'s' * (n_tokens != 1)} to evaluate on; it takes 2 to make one prediction")
+    if len(tokens) < 2:
+        raise ValueError(f"{len(tokens)} token{'s' * (len(tokens) != 1)} to evaluate on; it takes 2 to make one prediction")
     if batch_rows is not None and batch_rows < 1:
         raise ValueError(f"batch_rows={batch_rows} must be at least 1")
+    spans = spread(windows(len(tokens), context), max(1, limit // context)) if limit else windows(len(tokens), context)
     was_training = model.training
     sums, counts, n_bytes, lengths = [], [], 0, byte_lengths(tokenizer)
     try:
         model.eval()
         with autocast or nullcontext():
-            for batch in batches(windows(n_tokens, context), batch_rows or max(1, 8192 // context)):
+            for batch in batches(spans, batch_rows or max(1, 8192 // context)):
                 rows = np.stack([tokens.read(start, stop) for start, stop in batch])
                 ids = torch.from_numpy(rows).to(device)
                 sums += model(ids[:, :-1], ids[:, 1:]).cpu().double().sum(1).tolist()  # Apple's GPUs have no float64
@@ -87,9 +87,14 @@ def evaluate(
         model.train(was_training)
     total, n = math.fsum(sums), sum(counts)
     mean = total / n
-    spread = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
+    variation = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
     w = len(sums)
-    return Evaluation(mean, math.sqrt(spread * w / (w - 1)) / n if w > 1 else None, n, n_bytes)
+    return Evaluation(mean, math.sqrt(variation * w / (w - 1)) / n if w > 1 else None, n, n_bytes)
+
+
+def spread(spans: list[tuple[int, int]], n: int) -> list[tuple[int, int]]:
+    """n of the spans at equal distances, or all where there are no more."""
+    return spans if n >= len(spans) else [spans[i * len(spans) // n] for i in range(n)]
 
 
 def batches(spans: list[tuple[int, int]], rows: int) -> Iterator[list[tuple[int, int]]]:

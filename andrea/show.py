@@ -78,18 +78,23 @@ def print_json(value: object) -> None:
 
 
 def draw_losses(course: Mapping[str, Any], path: Path) -> None:
-    """Draw course["training"] and course["evaluations"], records with step and loss (nats per token), into a picture.
-
-    Raises ValueError without matplotlib.
-    """
+    """Draw training/history.py's course into a picture: losses (nats per token) by step. Raises ValueError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
-    figure = Figure(layout="constrained")
-    axes = figure.add_subplot(xlabel="step", ylabel="loss, nats per token")
-    for kind, look in (("training", {"alpha": 0.4}), ("evaluations", {"marker": "."})):
-        axes.plot([row["step"] for row in course[kind]], [row["loss"] for row in course[kind]], label=kind, **look)
+    axes = (figure := Figure(layout="constrained", figsize=(8, 4.5))).add_subplot(xlabel="step", ylabel="loss, nats per token")
+    pairs = lambda rows: ([row["step"] for row in rows], [row["loss"] for row in rows])  # noqa: E731
+    steps, losses = pairs(course["training"])
+    window = max(1, len(losses) // 50)
+    means = [sum(losses[i : i + window]) / len(losses[i : i + window]) for i in range(0, len(losses), window)]
+    axes.plot(steps, losses, color="tab:blue", alpha=0.2, linewidth=0.7)
+    axes.plot(steps[::window], means, color="tab:blue", label=f"training, mean of {window} steps")
+    part = [row for row in course["evaluations"] if not row["whole"]]
+    axes.plot(*pairs(part), color="tab:orange", marker=".", label="validation, part of the split")
+    if whole := [row for row in course["evaluations"] if row["whole"]]:
+        axes.plot(*pairs(whole), color="tab:red", marker="D", linestyle="", label="validation, whole split")
+    axes.set_title(Path(course["run"]).name)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=120)

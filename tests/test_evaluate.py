@@ -118,11 +118,15 @@ def test_one_window_has_no_standard_error():
     assert evaluate(Transformer(tiny()), random_tokens(17), byte_tokenizer()).standard_error is None
 
 
-def test_a_limit_takes_the_first_targets():
+def test_a_limit_takes_windows_from_everywhere():
     torch.manual_seed(0)
-    model, tokens = Transformer(tiny()), random_tokens(100)
-    a, b = evaluate(model, tokens, byte_tokenizer(), limit=42), evaluate(model, Held(tokens.ids[:43]), byte_tokenizer())
-    assert (a.targets, a.loss) == (42, b.loss)
+    model, tokens = Transformer(tiny()), random_tokens(16 * 10 + 1)
+    some = [evaluate(model, Held(tokens.ids[start : start + 17]), byte_tokenizer()).loss for start in (0, 16 * 3, 16 * 6)]
+    limited = evaluate(model, tokens, byte_tokenizer(), limit=50)
+    assert limited.targets == 48
+    assert limited.loss == pytest.approx(np.mean(some), abs=1e-6)
+    assert evaluate(model, tokens, byte_tokenizer(), limit=1000) == evaluate(model, tokens, byte_tokenizer())
+    assert evaluate(model, tokens, byte_tokenizer(), limit=1).targets == 16
 
 
 def test_one_token_makes_no_prediction():

@@ -52,8 +52,8 @@ def test_json_is_read_back(capsys) -> None:
 
 
 def test_losses_are_drawn_into_a_picture(tmp_path, monkeypatch) -> None:
-    course = {"training": [{"step": 1, "loss": 9.1}], "evaluations": [{"step": 0, "loss": 9.0}, {"step": 10, "loss": 4.0}]}
-    pytest.importorskip("matplotlib")
+    evaluations = [{"step": 0, "loss": 9.0, "whole": False}, {"step": 10, "loss": 4.0, "whole": True}]
+    course = {"run": "runs/a-1", "training": [{"step": 1, "loss": 9.1}], "evaluations": evaluations}
     draw_losses(course, tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -131,7 +131,7 @@ def words(event: Event) -> list[str]:
         return [*chosen, *event.notes, f"run: {event.run}: {event.parameters:,} parameters, {event.steps:,} steps{going}"]
     if isinstance(event, Evaluated):
         told = f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
-        return [] if event.whole else [f"{told} on the first {event.targets:,} tokens"]  # Finished tells of the whole
+        return [] if event.whole else [f"{told} on {event.targets:,} tokens of it"]  # Finished tells of the whole
     if isinstance(event, Sampled):
         return [f"--- it says, after {event.step} steps:", event.text, "---"]
     if isinstance(event, Stopped):

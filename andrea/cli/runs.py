@@ -46,7 +46,7 @@ def runs(
     elif json:
         show.print_json(found)
     else:
-        on = {True: "whole split", False: "its beginning"}
+        on = {True: "whole split", False: "part of it"}
         rows = [
             {**row, "loss": f"{row['loss']:.4f}", "bits_per_byte": f"{row['bits_per_byte']:.4f}", "on": on[row["whole"]]}
             for row in found["evaluations"]

@@ -40,7 +40,7 @@ class State:
     optimizer: torch.optim.Optimizer
     step: int = 0
     windows: int = 0  # consumed: the position in the data
-    best_loss: float = inf  # on the beginning of the validation split
+    best_loss: float = inf  # on part of the validation split, always the same
     seconds: float = 0.0  # of training, evaluation and sampling, over all sittings
 
 

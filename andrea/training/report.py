@@ -57,7 +57,7 @@ class Evaluated:
     perplexity: float
     bits_per_byte: float
     targets: int
-    whole: bool  # the whole validation split, or its beginning
+    whole: bool  # the whole validation split, or the part that is read while training
     best: bool  # the lowest so far
     seconds: float
 
