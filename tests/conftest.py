@@ -2,6 +2,7 @@
 
 import os
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,17 @@ def small(*paths: Path, changes: tuple[str, ...] = ()) -> RunConfig:
     given = {change.partition("=")[0] for change in changes}
     config = override(preset("andrea-1m"), *(d for d in defaults if d.partition("=")[0] not in given), *changes)
     return replace(config, data=replace(config.data, paths=tuple(map(str, paths))))
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Models this small gain nothing from threads, and on a busy machine threads that wait for each other cost tenfold."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

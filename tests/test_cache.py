@@ -10,13 +10,7 @@ from andrea.model import Transformer
 VOCAB, CONTEXT = 42, 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small gain nothing from threads, and on a busy machine threads that wait for each other cost tenfold."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiny(seed=0, **options):

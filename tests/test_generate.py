@@ -28,13 +28,7 @@ BYTES = byte_tokenizer()
 GREEDY = Sampling(temperature=0, max_tokens=40, ignore_separator=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small gain nothing from threads, and on a busy machine threads that wait for each other cost tenfold."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)
