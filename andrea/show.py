@@ -84,7 +84,7 @@ def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     except ImportError:
         raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
     axes = (figure := Figure(layout="constrained", figsize=(8, 4.5))).add_subplot(xlabel="step", ylabel="loss, nats per token")
-    pairs = lambda rows: ([row["step"] for row in rows], [row["loss"] for row in rows])  # noqa: E731
+    pairs = lambda rows: ([row["step"] for row in rows], [row["loss"] for row in rows])
     steps, losses = pairs(course["training"])
     window = max(1, len(losses) // 50)
     means = [sum(losses[i : i + window]) / len(losses[i : i + window]) for i in range(0, len(losses), window)]

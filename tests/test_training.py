@@ -98,7 +98,7 @@ def test_parts_with_unequal_numbers_of_targets_count_by_target():
     def losses(ids, targets):
         return ids.float() * weight * (targets != -100)
 
-    part = lambda values, counted: (torch.tensor([values]), torch.tensor([[0 if c else -100 for c in counted]]))  # noqa: E731
+    part = lambda values, counted: (torch.tensor([values]), torch.tensor([[0 if c else -100 for c in counted]]))
     micro = [part([1, 2, 3], [1, 1, 1]), part([6, 9, 9], [1, 0, 0])]
     optimizer = torch.optim.SGD([weight], lr=1.0)
     loss, norm = train_step(losses, [weight], optimizer, micro, 1.0, 0.0)
@@ -127,7 +127,7 @@ def test_moments_come_back_as_they_were():
     torch.manual_seed(0)
     model = Transformer(tiny())
     optimizer = adamw(model, OptimConfig())
-    step = lambda o, m: train_step(m, list(m.parameters()), o, [random_batch(2, seed=1)], 1e-2, 1.0)  # noqa: E731
+    step = lambda o, m: train_step(m, list(m.parameters()), o, [random_batch(2, seed=1)], 1e-2, 1.0)
     step(optimizer, model)
     saved = {name: tensor.clone() for name, tensor in moments(model, optimizer).items()}
     twin = Transformer(tiny())

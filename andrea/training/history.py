@@ -44,7 +44,7 @@ def course(name: str, folder: Path) -> dict[str, Any]:
     """One run: its summary, and the losses of its steps and evaluations in order."""
     run = find_run(name, folder)
     metrics = read_metrics(run)
-    pick = lambda kind, *keys: [{key: m[key] for key in keys} for m in metrics if m["event"] == kind]  # noqa: E731
+    pick = lambda kind, *keys: [{key: m[key] for key in keys} for m in metrics if m["event"] == kind]
     return {
         **summary(run, metrics),
         "evaluations": pick("Evaluated", "step", "loss", "standard_error", "bits_per_byte", "seconds", "whole"),
