@@ -29,7 +29,7 @@ def run(*command: str | Path) -> None:
 
 def setup(extras: str = "plot") -> None:
     """Make .venv and install ANDREA into it; what is already there is kept."""
-    if sys.version_info < (3, 11):  # noqa: UP036
+    if sys.hexversion < 0x030B0000:
         sys.exit(f"ANDREA needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: python3.11 dev.py setup")
     if not PYTHON.exists():
         print(f"making {VENV.name}", flush=True)

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -140,10 +141,10 @@ def kept_bytes(config: ModelConfig, batch: int, tokens: int, dtype: str) -> int:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_activation_bytes_are_what_autograd_keeps(norm: str, activation: str, dtype: str) -> None:
+def test_activation_bytes_are_what_autograd_keeps(norm: str, activation: str, dtype: Literal["float32", "bfloat16"]) -> None:
     """Exactly, with a third of the logits (one of their three copies is kept) and the ids: 8 bytes a target, 8 a token, 8 a position."""
     config, (B, T) = tiny(norm=norm, activation=activation, n_layer=3), (3, 16)
-    items = training_bytes(config, B, T, dtype)  # type: ignore[arg-type]
+    items = training_bytes(config, B, T, dtype)
     predicted = items["activations"] + items["bfloat16_copies"] + items["logits"] // 3
     assert 0 <= kept_bytes(config, B, T, dtype) - predicted <= 16 * B * T + 8 * T + 8
 
