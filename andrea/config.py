@@ -1,5 +1,7 @@
 """What a run is: frozen dataclasses, one per concern, no torch. A preset is a value; an override is `path=value`."""
 
+import codecs
+import encodings.aliases
 import math
 import types
 from collections.abc import Mapping
@@ -62,9 +64,16 @@ class DataConfig:
     split: Literal["hash", "tail"] = "hash"  # by the content of each unit, or the end of the text
     val_fraction: float = 0.1  # of the bytes
     seed: int = 0  # of the hash split
+    dedup: Literal["off", "exact", "near"] = "exact"  # leave out equal units; near: paragraphs that mostly stood before, too
+    field: str = "text"  # the key or column of .jsonl, .csv, .tsv, .parquet and .arrow that holds the text
+    encoding: str = "auto"  # of files that are not UTF-8 or UTF-16; auto is cp1252 with Latin-1's additions
+    normalize: Literal["none", "nfc"] = "none"  # Unicode normal form; none leaves every character as it is
+    bin_tokenizer: str | None = None  # what the token files (.bin) of nanoGPT and llm.c were made with
 
     def __post_init__(self) -> None:
         check_types(self)
+        if self.encoding != "auto":
+            check_encoding(self.encoding)
         within(self, "val_fraction", 0, 0.5)
         if self.val_fraction == 0:
             raise ValueError("val_fraction=0 leaves nothing to validate on; give a fraction up to 0.5")
@@ -172,6 +181,16 @@ def is_a(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return get_origin(kind) is not Literal and isinstance(value, get_origin(kind) or kind)
+
+
+def check_encoding(name: str) -> None:
+    try:
+        known = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        near = get_close_matches(name.lower(), sorted({*encodings.aliases.aliases, *encodings.aliases.aliases.values()}), n=1)
+        raise ValueError(f"encoding={name!r} is none that Python knows" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def positive(config: Any, *names: str) -> None:

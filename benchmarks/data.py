@@ -41,10 +41,11 @@ def encode_speed() -> dict[str, float]:
     """MB of text per second of CPU time, one core, the built-in corpus: the best of ROUNDS, taken in turns."""
     import tokenizers
 
-    from andrea.data.text import Corpus
+    from andrea.config import DataConfig
+    from andrea.data.formats import texts as documents
     from andrea.data.tokenizer import load_tokenizer, train_bpe
 
-    texts = [doc.text for doc in Corpus([])]
+    texts = [text for _, text in documents(DataConfig())]
     size = sum(len(text.encode()) for text in texts)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tokenizer.json")
@@ -68,9 +69,10 @@ def encode_speed() -> dict[str, float]:
 
 def synthesise(folder: Path, size: int) -> None:
     """Standard-library files over and over, a counter after every few lines so that no two units are equal."""
-    from andrea.data.text import Corpus
+    from andrea.config import DataConfig
+    from andrea.data.formats import texts as documents
 
-    texts, written, number = [doc.text for doc in Corpus([])], 0, 0
+    texts, written, number = [text for _, text in documents(DataConfig())], 0, 0
     while written < size:
         lines = texts[number % len(texts)].splitlines(keepends=True)
         varied = "".join(line + f"# {number} {i}\n" * (i % 50 == 0) for i, line in enumerate(lines))

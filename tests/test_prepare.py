@@ -1,16 +1,20 @@
 import json
 import random
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from andrea.config import DataConfig
 from andrea.data import prepare as preparing
-from andrea.data import split, text
+from andrea.data import split, spool, text
 from andrea.data.prepare import encoded, open_prepared, prepare, prepare_steps
+from andrea.data.spool import UNIT_ROW, Units, digest
 from andrea.data.tokenizer import byte_tokenizer, train_bpe
 
 
@@ -106,13 +110,13 @@ def test_a_single_unit_is_cut_by_position_and_two_give_one_each(tmp_path):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 9_000_000), min_size=2, max_size=60), st.floats(0.01, 0.5), st.integers(0, 9))
 def test_the_hash_split_is_never_empty_nor_above_its_limits(sizes, val_fraction, seed):
-    named = {split.digest(str(i)): size for i, size in enumerate(sizes)}
-    units = split.split_hash(named, DataConfig(val_fraction=val_fraction, seed=seed))
-    val = sum(named[unit] for unit in units.val)
-    if units.cut is not None:
-        assert not units.val
-        val = named[units.cut] - units.at
-    assert 0 < val <= 4_000_000 and val < sum(sizes)
+    rows = np.array([(0, size, i, *digest(str(i).encode())) for i, size in enumerate(sizes)], UNIT_ROW)
+    found = split.split_hash(Units(Path(), rows), np.arange(len(rows)), DataConfig(val_fraction=val_fraction, seed=seed))
+    val = int(rows["bytes"][found.val].sum())
+    if found.cut is not None:
+        val += sizes[found.cut] - found.at
+    assert 0 < val < sum(sizes)
+    assert val <= 4_000_000 or (min(sizes) > 4_000_000 and val <= val_fraction * sum(sizes) + 1)
 
 
 def test_text_too_short_to_divide_is_refused_and_leaves_nothing(tmp_path):
@@ -157,9 +161,18 @@ def test_the_report_says_what_was_asked_and_what_came_of_it(tmp_path):
     assert report["vocab_size_requested"] == 5_000 and report["vocab_size"] == prepared.tokenizer.vocab_size < 300
     assert report["files"] == 4 and report["encodings"] == {"utf-8": 3, "cp1252": 1}
     assert report["skipped"] == [{"name": "00003.txt", "reason": "it is empty"}]
-    assert report["duplicates"] == {"units": 1, "bytes": 12}
+    assert report["duplicates"] == {"mode": "exact", "units": 1, "bytes": 12, "paragraphs": 0, "paragraph_bytes": 0}
+    assert report["normal_forms"] == {"either": 3, "composed": 1} and report["documents"] == 4
+    removed = [json.loads(line) for line in (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()]
+    assert removed == [{"name": "00002.txt", "kind": "unit", "bytes": 12, "text": "hello hello"}]
     assert report["config"]["paths"] == [str(tmp_path / "text")] and report["tokenizer"] == "bpe"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data.json", "tokenizer.json", "train-00000.tok", "val-00000.tok"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "data.json",
+        "duplicates.jsonl",
+        "tokenizer.json",
+        "train-00000.tok",
+        "val-00000.tok",
+    ]
 
 
 def test_the_fingerprint_is_the_content_and_not_the_place(tmp_path):
@@ -187,29 +200,28 @@ def test_stopping_half_way_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(preparing, "SAMPLE", 1)
     base = config(documents(tmp_path / "text", ["abc\n" * 9, "xyz\n"]), tokenizer="byte")
     steps = prepare_steps(base, 257, tmp_path / "deep" / "out")
-    lines = [next(steps) for _ in range(3)]
-    assert lines[0].startswith("2 files, 40 bytes, 2 distinct units") and lines[2] == "36 bytes encoded"
+    lines = [next(steps) for _ in range(4)]
+    assert lines[:2] == ["2 files, 2 documents, 40 bytes", "2 units, no two alike"] and lines[3] == "36 bytes encoded"
     assert list((tmp_path / "deep").iterdir()) != []
     steps.close()
     assert list((tmp_path / "deep").iterdir()) == []
 
 
-@pytest.mark.parametrize("change", ["edit", "remove", "add"])
-def test_text_that_changes_meanwhile_is_refused(tmp_path, change):
+def test_text_that_changes_once_it_was_read_changes_nothing(tmp_path):
     base = config(documents(tmp_path / "text", ["abc\n" * 9, "xyz\n", "more\n"]), tokenizer="byte")
     steps = prepare_steps(base, 257, tmp_path / "out")
     next(steps)
-    last = tmp_path / "text" / "00002.txt"
-    last.write_text({"edit": "less\n", "remove": "xyz\n", "add": "more\nand more\n"}[change])
-    with pytest.raises(ValueError, match="the text was changed while it was being prepared"):
-        list(steps)
-    assert not (tmp_path / "out").exists()
+    (tmp_path / "text" / "00002.txt").unlink()
+    list(steps)
+    prepared = open_prepared(tmp_path / "out")
+    assert sorted(pieces(prepared, "train") + pieces(prepared, "val")) == ["abc\n" * 9, "more\n", "xyz\n"]
 
 
 def test_the_size_of_the_blocks_read_does_not_change_the_tokens(tmp_path, monkeypatch):
     base = documents(tmp_path / "text", ["".join(f"{i} naïve 🎉\r\n" for i in range(20_011)), "short\n"])
     one = prepare(base, 300, tmp_path / "out1")
-    monkeypatch.setattr(text, "BLOCK", 1_009)
+    for module in (text, spool, preparing):
+        monkeypatch.setattr(module, "BATCH" if module is preparing else "BLOCK", 1_009)
     assert prepare(base, 300, tmp_path / "out2").fingerprint == one.fingerprint
 
 
@@ -243,3 +255,43 @@ def test_other_text_is_encoded_whole_and_its_files_go_afterwards(tmp_path):
         folder = Path(tokens.shards[0].filename).parent
     assert ids == [256, *b"two\n", 256, *b"two\n", 256, *"é\n".encode()]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_any_number_of_workers_makes_the_same_files(tmp_path, kind):
+    base = config(documents(tmp_path / "text", [f"{i} naïve 🎉 {i * i}\n" * (i % 97 + 1) * 30 for i in range(400)]), tokenizer=kind)
+    outs = [prepare(base, 400, tmp_path / f"out{n}", workers=n).folder for n in (1, 2, 5)]
+    files = [{p.name: p.read_bytes() for p in out.iterdir()} for out in outs]
+    assert files[0] == files[1] == files[2] and len(files[0]) == 5
+    with pytest.raises(ValueError, match="workers=0 must be at least 1"):
+        prepare(base, 400, tmp_path / "none", workers=0)
+
+
+def test_repetitions_may_stay_and_then_stay_on_one_side(tmp_path):
+    base = documents(tmp_path / "text", [f"document {i % 40} of few\n" * (i % 40 + 1) for i in range(200)])
+    prepared = prepare(config(base, dedup="off", tokenizer="byte"), 257, tmp_path / "out")
+    train, val = pieces(prepared, "train"), pieces(prepared, "val")
+    assert len(train) + len(val) == 200 and not set(train) & set(val) and val
+    assert prepared.report["duplicates"]["units"] == 160 and prepared.report["duplicates"]["mode"] == "off"
+    assert prepared.report["overlap"]["units"] == 0
+    tail = prepare(config(base, dedup="off", split="tail", tokenizer="byte"), 257, tmp_path / "tail")
+    assert tail.report["overlap"]["units"] == len(set(pieces(tail, "train")) & set(pieces(tail, "val"))) > 0
+
+
+def test_what_was_killed_starts_clean_and_what_is_at_work_is_left_alone(tmp_path):
+    base = config(documents(tmp_path / "text", ["abc\n" * 9, "xyz\n", "more\n"]), tokenizer="byte")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom andrea.config import DataConfig\nfrom andrea.data.prepare import prepare_steps\n"
+        "steps = prepare_steps(DataConfig(paths=(sys.argv[1],), tokenizer='byte'), 257, Path(sys.argv[2]))\nnext(steps)\n"
+        "print('at work', flush=True)\nsys.stdin.read()"
+    )
+    out = tmp_path / "out"
+    at_work = subprocess.Popen([sys.executable, "-c", code, tmp_path / "text", out], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert at_work.stdout.readline() == b"at work\n"
+    with pytest.raises(ValueError, match="is being prepared by another process"):
+        prepare(base, 257, out)
+    at_work.kill()
+    at_work.communicate()
+    assert not out.exists() and (tmp_path / ".out.part" / "text.utf8").exists()
+    assert len(prepare(base, 257, out).train)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text"]

@@ -6,7 +6,8 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from andrea.data.text import Corpus
+from andrea.config import DataConfig
+from andrea.data.formats import texts
 from andrea.data.tokenizer import BPETokenizer, byte_tokenizer, char_tokenizer, load_tokenizer, train_bpe
 
 PLAY = "".join(f"First Citizen:\nSpeak, speak; it's the {i}th time. We'll hear thee, 'tis well!\n\n" for i in range(301))
@@ -34,7 +35,7 @@ HARD = [
 
 @pytest.fixture(scope="module")
 def library() -> list[str]:
-    return [doc.text for doc in Corpus([])]
+    return [text for _, text in texts(DataConfig())]
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,28 @@ import typer
 
 from andrea.config import DataConfig, override
 
+PATHS = "Files, folders, patterns, - for standard input, hf://datasets/NAME. None: the Python standard library's source."
+
 
 def data(
     out: Annotated[Path, typer.Option(help="The folder to make; must not exist.")],
-    paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(help=PATHS)] = None,
     vocab_size: Annotated[int, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).")] = 8449,
     tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte. Default: bpe.")] = None,
+    dedup: Annotated[
+        str | None, typer.Option(metavar="off|exact|near", help="Leave out equal units; near: paragraphs that mostly stood before, too.")
+    ] = None,
+    field: Annotated[
+        str | None, typer.Option(help="The key or column of .jsonl, .csv, .parquet that holds the text. Default: text.")
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of files that are neither UTF-8 nor UTF-16, e.g. koi8-r. Default: western.")] = None,
+    normalize: Annotated[
+        str | None, typer.Option(metavar="none|nfc", help="Unicode normal form. Default: none, text stays as it is.")
+    ] = None,
+    bin_tokenizer: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="What made nanoGPT's or llm.c's .bin files: gpt2, or a tokenizer.json.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads; changes the speed, not the result. Default: every core.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="e.g. split=tail, val_fraction=0.05.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -23,16 +39,26 @@ def data(
 
       andrea data book.txt --out prepared
 
-      andrea data books/ --vocab-size 4353 --out prepared
+      andrea data books/ letters.mbox 'notes/**/*.md' --dedup near --vocab-size 4353 --out prepared
+
+      zcat corpus.gz | andrea data - --out prepared
 
       andrea train prepared --preset andrea-4m
     """
     from andrea.data.prepare import open_prepared, prepare_steps
     from andrea.show import print_json
 
-    config = override(DataConfig(), *([f"tokenizer={tokenizer}"] if tokenizer else []), *(set_ or []))
-    config = replace(config, paths=tuple(map(str, paths))) if paths else config
-    for line in prepare_steps(config, vocab_size, out):
+    given = {
+        "tokenizer": tokenizer,
+        "dedup": dedup,
+        "field": field,
+        "encoding": encoding,
+        "normalize": normalize,
+        "bin_tokenizer": bin_tokenizer,
+    }
+    config = override(DataConfig(), *(f"{name}={value}" for name, value in given.items() if value is not None), *(set_ or []))
+    config = replace(config, paths=tuple(paths)) if paths else config
+    for line in prepare_steps(config, vocab_size, out, workers):
         if not json:
             print(line, flush=True)
     report = open_prepared(out).report

@@ -1,6 +1,5 @@
 """`andrea eval`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.")],
-    paths: Annotated[list[Path] | None, typer.Argument(help="Other text to measure on. None: the run's own validation split.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(help="Other text to measure on. None: the run's own validation split.")] = None,
     at: Annotated[str, typer.Option(help="best or last.")] = "best",
     batch_rows: Annotated[int | None, typer.Option(help="Sequences at a time; changes speed and memory, not the result.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
@@ -33,7 +32,7 @@ def evaluate(
     from andrea.show import print_json
 
     opened = load(run, at, choose_device(device).value)
-    with encoded([str(p) for p in paths], opened.tokenizer) if paths else nullcontext(opened.open_data().val) as tokens:
+    with encoded(paths, opened.tokenizer) if paths else nullcontext(opened.open_data().val) as tokens:
         result = measure(opened.model, tokens, opened.tokenizer, batch_rows)
     if json:
         print_json({"run": str(opened.path), "step": opened.step, **result.to_dict()})

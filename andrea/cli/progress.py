@@ -10,11 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from andrea.data.prepare import plural
 from andrea.show import printable
 from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Sampled, Saved, StepDone, Stopped, Working, to_dict
 
 SECONDS_BETWEEN_LINES = 10.0
-SKIPPED_SHOWN = 5
+SKIPPED_SHOWN, NAMES_SHOWN = 8, 3
 
 
 class Lines:
@@ -148,13 +149,38 @@ def text_words(report: dict[str, Any]) -> list[str]:
     share = val["bytes"] / (train["bytes"] + val["bytes"])
     each = train["bytes"] / train["tokens"]
     lines = [f"text: {train['tokens']:,} tokens to train on ({each:.2f} bytes each), {val['tokens']:,} ({share:.0%}) to validate"]
-    if other := {name: n for name, n in report["encodings"].items() if name != "utf-8"}:
-        lines.append("not UTF-8, read as " + ", ".join(f"{name}: {n}" for name, n in other.items()))
-    if report["duplicates"]["units"]:
-        lines.append(f"left out {report['duplicates']['units']:,} duplicates, {report['duplicates']['bytes']:,} bytes")
-    skipped = [f"skipped {file['name']}: {file['reason']}" for file in report["skipped"]]
-    more = [f"and {len(skipped) - SKIPPED_SHOWN} more skipped; data.json names them all"] if len(skipped) > SKIPPED_SHOWN else []
-    return [*lines, *skipped[:SKIPPED_SHOWN], *more]
+    if report["encodings"].keys() != {"utf-8"}:
+        lines.append("encodings: " + ", ".join(f"{name}: {plural(n, 'file')}" for name, n in report["encodings"].items()))
+    forms = {name: n for name, n in report.get("normal_forms", {}).items() if name in ("decomposed", "mixed")}
+    if forms:
+        said = ", ".join(f"{plural(n, 'document')} {name}" for name, n in forms.items())
+        lines.append(f"letters with marks, like \u00e5, are not all composed: {said}; --set data.normalize=nfc makes them one")
+    left_out = report["duplicates"]
+    if left_out["units"] or left_out.get("paragraphs"):
+        verb = "found" if left_out.get("mode") == "off" else "left out"
+        near = (
+            f", and {left_out['paragraphs']:,} near-duplicate paragraphs, {left_out['paragraph_bytes']:,} bytes"
+            if left_out.get("paragraphs")
+            else ""
+        )
+        lines.append(f"{verb} {left_out['units']:,} duplicates, {left_out['bytes']:,} bytes{near}; duplicates.jsonl names them")
+    if (shared := report.get("overlap", {}).get("thirteen_grams")) is not None:
+        lines.append(f"validation: {shared:.1%} of its runs of 13 words stand in training, too")
+    lines += [f"skipped {plural(n, 'row')}: {reason}" for reason, n in report.get("rows_skipped", {}).items()]
+    return lines + skipped_words(report["skipped"])
+
+
+def skipped_words(skipped: list[dict[str, str]]) -> list[str]:
+    """The files that were not used, those with the same reason on one line."""
+    names: dict[str, list[str]] = {}
+    for file in skipped:
+        names.setdefault(file["reason"], []).append(file["name"])
+    lines = [
+        f"skipped {', '.join(files[:NAMES_SHOWN])}" + f" and {len(files) - NAMES_SHOWN:,} more" * (len(files) > NAMES_SHOWN) + f": {reason}"
+        for reason, files in names.items()
+    ]
+    more = [f"and {len(lines) - SKIPPED_SHOWN} more reasons to skip files; data.json names them all"] if len(lines) > SKIPPED_SHOWN else []
+    return [*lines[:SKIPPED_SHOWN], *more]
 
 
 def finished_words(event: Finished) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from andrea.cli.data import PATHS
 from andrea.config import RunConfig, override
 from andrea.presets import PRESETS, preset
 
@@ -24,7 +25,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print every event as o
 
 
 def train(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(help=PATHS)] = None,
     preset_name: Annotated[
         str | None, typer.Option("--preset", help=", ".join(PRESETS) + ". Default: andrea-1m; options not given are the preset's.")
     ] = None,
@@ -75,7 +76,7 @@ def train(
     if minutes is not None and config.train.steps is not None:
         raise ValueError("--minutes and train.steps both say how long to train; give one of them")
     if paths:
-        config = replace(config, data=replace(config.data, paths=tuple(map(str, paths))))
+        config = replace(config, data=replace(config.data, paths=tuple(paths)))
     follow_train(config, out, preset_name, json)
 
 

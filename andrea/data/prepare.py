@@ -1,13 +1,14 @@
-"""Documents -> units -> duplicates dropped -> split -> tokenizer -> token files and a report, in memory that does not grow with the text.
+"""Text -> units -> duplicates left out -> split -> tokenizer -> token files and a report, in memory that does not grow with the text.
 
 One separator opens every unit of either stream; where a unit is cut between the two, each part has its own.
 """
 
 import json
-import secrets
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,15 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from andrea.config import DataConfig, to_dict
+from andrea.data.duplicates import Removed, distinct, overlap, without_near
 from andrea.data.shards import ShardWriter, Tokens
-from andrea.data.split import Units, shuffled, split_hash, split_tail, survey
-from andrea.data.text import Corpus
+from andrea.data.split import Split, shuffled, split_hash, split_tail
+from andrea.data.spool import Spool, Units
+from andrea.data.text import find
 from andrea.data.tokenizer import Tokenizer, byte_tokenizer, char_tokenizer, load_tokenizer, train_bpe
+from andrea.machine import cores
 
 FORMAT_VERSION = 1
 SAMPLE = 16_000_000  # bytes of training text that a BPE learns from
+BATCH = 1 << 20  # bytes of text that a thread encodes at a time
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,13 @@ class Prepared:
         return self.report["fingerprint"]
 
 
-def prepare(config: DataConfig, vocab_size: int, out: Path) -> Prepared:
+def prepare(config: DataConfig, vocab_size: int, out: Path, workers: int | None = None) -> Prepared:
     """Prepare the text into the folder `out`, which must be new or empty and appears only when it is complete.
 
     vocab_size is a wish: `bpe` gives less where the text is too small, `char` and `byte` have their own; the report holds both.
+    workers are the threads that encode (None: one for each core); the files are the same for any number.
     """
-    steps = prepare_steps(config, vocab_size, out)
+    steps = prepare_steps(config, vocab_size, out, workers)
     while True:
         try:
             next(steps)
@@ -60,46 +67,92 @@ def prepare(config: DataConfig, vocab_size: int, out: Path) -> Prepared:
             return end.value
 
 
-def prepare_steps(config: DataConfig, vocab_size: int, out: Path) -> Generator[str, None, Prepared]:
+def prepare_steps(config: DataConfig, vocab_size: int, out: Path, workers: int | None = None) -> Generator[str, None, Prepared]:
     """`prepare`, one line of progress at a time; the generator's return value is the result."""
     out = Path(out).resolve()
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers={workers} must be at least 1")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and is not an empty folder; give a new one, or remove it")
-    corpus = Corpus(config.paths)
-    sizes, doubles = survey(corpus)
-    units = split_tail(sizes, config.val_fraction) if config.split == "tail" or len(sizes) == 1 else split_hash(sizes, config)
-    yield f"{plural(corpus.report['files'], 'file')}, {corpus.bytes:,} bytes, {plural(len(sizes), 'distinct unit')}"
-    tokenizer = learn(config, vocab_size, units, corpus)
-    short = (
-        f": the text is too small for the {vocab_size:,} asked for" if tokenizer.kind == "bpe" and tokenizer.vocab_size < vocab_size else ""
-    )
-    yield f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} ids{short}"
-    folder = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
-    folder.mkdir(parents=True)
-    try:
+    find(config.paths)  # a path that is not there is told before anything is made
+    with workshop(out) as folder:
+        spool = Spool(folder, config)
+        yield from spool.fill()
+        yield f"{plural(spool.files, 'file')}, {plural(len(spool.documents), 'document')}, {spool.bytes:,} bytes"
+        units = spool.units()
+        with Removed(folder / "duplicates.jsonl") as removed:
+            keep = distinct(units, spool, removed, config.dedup != "off")
+            if config.dedup == "near":
+                yield "looking for near-duplicates"
+                units, keep = without_near(units, keep, spool, removed)
+        yield f"{plural(len(keep), 'unit')}{'' if config.dedup == 'off' else ', no two alike'}"
+        split = split_tail(units, keep, config.val_fraction) if config.split == "tail" else split_hash(units, keep, config)
+        tokenizer = learn(config, vocab_size, units, split)
+        small = tokenizer.kind == "bpe" and tokenizer.vocab_size < vocab_size
+        too_small = f": the text is too small for the {vocab_size:,} asked for" if small else ""
+        yield f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} ids{too_small}"
         tokenizer.save(folder / "tokenizer.json")
-        splits = yield from write(units.parts(corpus), tokenizer, folder)
-        hashes = [sha256((folder / "tokenizer.json").read_bytes()).hexdigest(), *(split.pop("sha256") for split in splits.values())]
+        found = yield from write(split.parts(units), tokenizer, folder, workers or cores())
+        yield "comparing validation with training"
+        shared = overlap(split.part(units, "val"), split.part(units, "train"), found["val"]["bytes"])
+        hashes = [sha256((folder / "tokenizer.json").read_bytes()).hexdigest(), *(part.pop("sha256") for part in found.values())]
         report = {
             "format_version": FORMAT_VERSION,
             "vocab_size": tokenizer.vocab_size,
             "vocab_size_requested": vocab_size,
             "tokenizer": tokenizer.kind,
-            **splits,
-            "duplicates": doubles,
-            **corpus.report,
-            "corpus_sha256": sha256(b"".join(sizes)).hexdigest(),
+            **found,
+            "duplicates": {"mode": config.dedup, **removed.counts},
+            "overlap": {"units": common(units, split), "thirteen_grams": shared},
+            **spool.report(),
+            "corpus_sha256": sha256(np.stack([units.rows[name][keep] for name in ("hash", "check")], 1).tobytes()).hexdigest(),
             "fingerprint": sha256("".join(hashes).encode()).hexdigest(),
             "config": to_dict(config),
         }
         (folder / "data.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
-        if out.exists():
-            out.rmdir()
-        folder.rename(out)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
+        finish(folder, out)
     return open_prepared(out)
+
+
+@contextmanager
+def workshop(out: Path) -> Iterator[Path]:
+    """A folder beside `out` to work in, which goes when the block ends. What a killed preparation left there is removed first.
+
+    Raises ValueError where another process is at work in it.
+    """
+    folder = out.parent / f".{out.name}.part"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{out} is being prepared by another process; wait for it, or give another folder") from None
+    try:
+        for old in folder.iterdir():
+            if old.name != "lock":
+                old.unlink()
+        yield folder
+    finally:
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def finish(folder: Path, out: Path) -> None:
+    """Move what is complete to its own place, in one step."""
+    done = folder / "done"
+    done.mkdir()
+    for file in folder.iterdir():
+        if file.suffix in (".tok", ".json", ".jsonl"):
+            file.replace(done / file.name)
+    if out.exists():
+        out.rmdir()
+    done.rename(out)
+
+
+def common(units: Units, split: Split) -> int:
+    """Distinct units that stand in training and in validation."""
+    hashes = units.rows["hash"][split.keep]
+    return len(np.intersect1d(hashes[~split.val], hashes[split.val]))
 
 
 def plural(n: int, noun: str) -> str:
@@ -137,32 +190,36 @@ def check_prepared(prepared: Prepared) -> None:
         raise ValueError(f"{prepared.folder} is not what was prepared: its tokens have changed; prepare the text again")
 
 
-def learn(config: DataConfig, vocab_size: int, units: Units, corpus: Corpus) -> Tokenizer:
+def learn(config: DataConfig, vocab_size: int, units: Units, split: Split) -> Tokenizer:
     """The tokenizer; a BPE learns from training text alone, of which a keyed hash chooses up to SAMPLE bytes."""
     if config.tokenizer == "byte":
         return byte_tokenizer()
     if config.tokenizer == "char":
-        return char_tokenizer(text for _, _, text in units.parts(corpus))
-    room, chosen = SAMPLE, {}
-    for unit in reversed(shuffled(units.sizes, config.seed)):  # from the end: the hash split took from the beginning
-        if unit not in units.val and room:
-            chosen[unit] = min(room, units.sizes[unit])
-            room -= chosen[unit]
-    training = ((unit, text) for unit, split, text in units.parts(corpus) if split == "train" and unit in chosen)
-    return train_bpe((text.encode()[: chosen[unit]].decode("utf-8", "ignore") for unit, text in training), vocab_size)
+        return char_tokenizer(text for _, _, text in split.parts(units))
+    rows, room, chosen = units.rows[split.keep], SAMPLE, {}
+    for place in shuffled(rows, config.seed)[::-1].tolist():  # from the end: the hash split took from the beginning
+        if not room:
+            break
+        if not split.val[place]:
+            chosen[place] = min(room, split.at if place == split.cut else int(rows["bytes"][place]))
+            room -= chosen[place]
+    places = sorted(chosen)
+    texts = units.read(split.keep[places])
+    return train_bpe(
+        (text.encode()[: chosen[place]].decode("utf-8", "ignore") for place, text in zip(places, texts, strict=True)), vocab_size
+    )
 
 
-def write(parts: Iterator[tuple[bytes, str, str]], tokenizer: Tokenizer, folder: Path) -> Generator[str, None, dict[str, dict[str, Any]]]:
+def write(
+    parts: Iterator[tuple[int, str, str]], tokenizer: Tokenizer, folder: Path, workers: int
+) -> Generator[str, None, dict[str, dict[str, Any]]]:
     """Encode into train-*.tok and val-*.tok; returns tokens, bytes, units and sha256 of each. Raises ValueError if a split stays empty."""
     V = tokenizer.vocab_size
     found: dict[str, dict[str, Any]] = {split: {"tokens": 0, "bytes": 0, "units": 0} for split in ("train", "val")}
     done, said = 0, 0
     with ShardWriter(folder, "train", V) as train, ShardWriter(folder, "val", V) as val:
-        for _, split, text in parts:
-            if not text:
-                continue
-            writer, size = train if split == "train" else val, len(text.encode())
-            write_unit(writer, tokenizer, text)
+        for split, size, ids in encode(((split, text) for _, split, text in parts if text), tokenizer, workers):
+            write_unit(train if split == "train" else val, ids, tokenizer.separator)
             found[split]["bytes"] += size
             found[split]["units"] += 1
             done += size
@@ -176,16 +233,50 @@ def write(parts: Iterator[tuple[bytes, str, str]], tokenizer: Tokenizer, folder:
     return found
 
 
-def write_unit(writer: ShardWriter, tokenizer: Tokenizer, text: str) -> None:
-    writer.write(np.array([tokenizer.separator]))
-    writer.write(tokenizer.encode_array(text))
+def encode(texts: Iterable[tuple[str, str]], tokenizer: Tokenizer, workers: int) -> Iterator[tuple[str, int, np.ndarray]]:
+    """(name, bytes, ids) of (name, text), in order. The encoders leave Python's lock, so that threads are enough."""
+
+    def of(batch: list[tuple[str, str]]) -> list[tuple[str, int, np.ndarray]]:
+        return [(name, len(text.encode()), tokenizer.encode_array(text)) for name, text in batch]
+
+    waiting: deque[Future] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for batch in batches(texts):
+            waiting.append(pool.submit(of, batch))
+            if len(waiting) > workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def batches(texts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    held: list[tuple[str, str]] = []
+    size = 0
+    for name, text in texts:
+        held.append((name, text))
+        size += len(text)
+        if size >= BATCH:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def write_unit(writer: ShardWriter, ids: np.ndarray, separator: int) -> None:
+    writer.write(np.array([separator]))
+    writer.write(ids)
 
 
 @contextmanager
 def encoded(paths: Sequence[str], tokenizer: Tokenizer) -> Iterator[Tokens]:
     """Any text as one sequence of tokens, undivided and with its duplicates, from temporary files that go when the block ends."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with ShardWriter(Path(folder), "text", tokenizer.vocab_size) as writer:
-            for text in Corpus(paths).units():
-                write_unit(writer, tokenizer, text)
-        yield Tokens(sorted(Path(folder).glob("text-*.tok")))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        spool = Spool(folder, DataConfig(paths=tuple(paths)))
+        for _ in spool.fill():
+            pass
+        units = spool.units()
+        with ShardWriter(folder, "text", tokenizer.vocab_size) as writer:
+            for _, _, ids in encode((("text", text) for text in units.read(np.arange(len(units)))), tokenizer, cores()):
+                write_unit(writer, ids, tokenizer.separator)
+        yield Tokens(sorted(folder.glob("text-*.tok")))

@@ -1,96 +1,74 @@
-"""Which units train and which validate. A unit is known by the hash of its content, so equal units are one and fall on one side.
-
-Between readings of the text only a 16-byte hash and a length per distinct unit are kept.
-"""
+"""Which units train and which validate. A unit is known by the hash of its content, so equal units fall on one side of the hash split."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import numpy as np
+
 from andrea.config import DataConfig
-from andrea.data.text import Corpus
+from andrea.data.spool import Units
 
 VAL_MOST = 4_000_000  # bytes that the hash split takes for validation
 
 
 @dataclass(frozen=True)
-class Units:
-    """The distinct units in order, hash -> bytes, and those of them that validate; `cut` does both, its first `at` bytes training."""
+class Split:
+    """Of the kept units, (k,): their indices, which of them validate, and one that may do both, its first `at` bytes training."""
 
-    sizes: dict[bytes, int]
-    val: frozenset[bytes]
-    cut: bytes | None = None
+    keep: np.ndarray
+    val: np.ndarray
+    cut: int | None = None  # a place in keep
     at: int = 0
 
-    def parts(self, corpus: Corpus) -> Iterator[tuple[bytes, str, str]]:
-        """(hash, split, text) of every distinct unit in order. Raises ValueError if the text is no longer what was hashed."""
-        left = self.sizes.copy()
-        changed = ValueError("the text was changed while it was being prepared; start again")
-        for text in corpus.units():
-            unit = digest(text)
-            if unit not in self.sizes:
-                raise changed
-            if left.pop(unit, None) is None:
-                continue  # a duplicate
-            if unit == self.cut:
+    def parts(self, units: Units) -> Iterator[tuple[int, str, str]]:
+        """(place in keep, split, text) in order; the unit that is cut comes twice."""
+        for place, text in enumerate(units.read(self.keep)):
+            if place == self.cut:
                 train, val = cut_bytes(text, self.at)
-                yield from ((unit, "train", train), (unit, "val", val))
+                yield from ((place, "train", train), (place, "val", val))
             else:
-                yield unit, "val" if unit in self.val else "train", text
-        if left:
-            raise changed
+                yield place, "val" if self.val[place] else "train", text
+
+    def part(self, units: Units, split: str) -> Iterator[bytes]:
+        return (text.encode() for _, name, text in self.parts(units) if name == split)
 
 
-def survey(corpus: Corpus) -> tuple[dict[bytes, int], dict[str, int]]:
-    """Hash -> bytes of every distinct unit in order, and how many units and bytes repeat an earlier one."""
-    sizes: dict[bytes, int] = {}
-    doubles = {"units": 0, "bytes": 0}
-    for text in corpus.units():
-        unit, size = digest(text), len(text.encode())
-        if unit in sizes:
-            doubles = {"units": doubles["units"] + 1, "bytes": doubles["bytes"] + size}
-        sizes.setdefault(unit, size)
-    return sizes, doubles
-
-
-def split_tail(sizes: dict[bytes, int], val_fraction: float) -> Units:
+def split_tail(units: Units, keep: np.ndarray, val_fraction: float) -> Split:
     """Validation is the last val_fraction of the bytes."""
-    border, start, val = int((1 - val_fraction) * sum(sizes.values())), 0, set()
-    cut, at = None, 0
-    for unit, size in sizes.items():
-        if start >= border:
-            val.add(unit)
-        elif start + size > border:
-            cut, at = unit, border - start
-        start += size
-    return Units(sizes, frozenset(val), cut, at)
+    ends = np.cumsum(units.rows["bytes"][keep], dtype=np.int64)
+    starts = ends - units.rows["bytes"][keep]
+    border = int((1 - val_fraction) * ends[-1])
+    across = np.flatnonzero((starts < border) & (ends > border))
+    cut = int(across[0]) if across.size else None
+    return Split(keep, starts >= border, cut, border - int(starts[cut]) if cut is not None else 0)
 
 
-def split_hash(sizes: dict[bytes, int], config: DataConfig) -> Units:
-    """Validation takes units in the order of a keyed hash until it has val_fraction of the bytes, or VAL_MOST.
+def split_hash(units: Units, keep: np.ndarray, config: DataConfig) -> Split:
+    """Validation takes units, equal ones together, in the order of a keyed hash until it has val_fraction of the bytes, or VAL_MOST.
 
-    A unit that would bring it over VAL_MOST or half of the text is passed over; if that leaves none, the smallest gives its end.
+    Units that would bring it over VAL_MOST or half of the text are passed over; if that leaves none, the tail validates.
     """
-    total, taken, val = sum(sizes.values()), 0, set()
-    for unit in shuffled(sizes, config.seed):
+    rows = units.rows[keep]
+    _, first, group = np.unique(rows["hash"], return_index=True, return_inverse=True)
+    sizes = np.bincount(group, rows["bytes"])
+    total, taken, val = sizes.sum(), 0, np.zeros(len(first), bool)
+    for number in shuffled(rows[first], config.seed).tolist():
         if taken >= min(config.val_fraction * total, VAL_MOST):
             break
-        if taken + sizes[unit] <= min(total / 2, VAL_MOST):
-            val.add(unit)
-            taken += sizes[unit]
-    if val:
-        return Units(sizes, frozenset(val))
-    smallest = min(sizes, key=lambda unit: (sizes[unit], unit))
-    return Units(sizes, frozenset(), smallest, sizes[smallest] - VAL_MOST)
+        if taken + sizes[number] <= min(total / 2, VAL_MOST):
+            val[number] = True
+            taken += sizes[number]
+    return Split(keep, val[group]) if val.any() else split_tail(units, keep, config.val_fraction)
 
 
-def shuffled(sizes: dict[bytes, int], seed: int) -> list[bytes]:
-    """Units in an order that depends on nothing but the seed and their own content."""
-    return sorted(sizes, key=lambda unit: blake2b(unit, key=str(seed).encode(), digest_size=16).digest())
-
-
-def digest(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=16).digest()
+def shuffled(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Places of unit rows, (n,), in an order that depends on nothing but the seed and their own content."""
+    key, order = str(seed).encode(), np.empty(len(rows), np.uint64)
+    for place, (high, low) in enumerate(zip(rows["hash"].tolist(), rows["check"].tolist(), strict=True)):
+        unit = high.to_bytes(8, "big") + low.to_bytes(8, "big")
+        order[place] = int.from_bytes(blake2b(unit, key=key, digest_size=8).digest(), "big")
+    return np.argsort(order, kind="stable")
 
 
 def cut_bytes(text: str, at: int) -> tuple[str, str]:

@@ -1,171 +1,292 @@
-"""Files and folders -> documents -> units. Bytes become text here and nowhere else; what was not read is named in the report.
+"""Paths -> sources, and bytes -> text. Bytes become text here and nowhere else; what is not used is named, with the reason.
 
-A unit is what is deduplicated and split: a document, or, of one that would be a large part of the corpus, a piece of about 64 kB.
+A source is one file, one member of an archive, standard input, or one data set of the hub.
 """
 
+import codecs
+import encodings.cp1252
+import glob
+import io
 import os
+import re
+import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-UNIT = 65_536  # characters
-LARGE = 0.05  # of the corpus's bytes: a document above this, and above UNIT, is cut
-BLOCK = 1 << 20  # characters read at a time
-ENCODINGS = {
-    "utf-8": "utf-8-sig",
-    "cp1252": "cp1252",
-    "latin-1": "latin-1",
-}  # tried in this order; the first skips a BOM, the last never fails
+BLOCK = 1 << 20  # bytes read at a time
+WHOLE = 64 << 20  # bytes: the most that a format which must be read whole may have
 NOT_OURS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})  # folders of the standard library
-
-
-@dataclass(frozen=True)
-class Document:
-    """A file's whole text, its newlines as they were; `name` is its path below the given folder, with forward slashes."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class File:
-    """A file found to hold text: `size` is that of the text in UTF-8 bytes."""
-
-    name: str
-    path: Path
-    encoding: str
-    size: int
-
-    def blocks(self) -> Iterator[str]:
-        return read_blocks(self.path, self.encoding)
-
-
-class Corpus:
-    """The documents of files and folders, in sorted order, read one at a time and as often as it is iterated.
-
-    Folders are searched to the bottom, without hidden ones, runs and prepared text. No paths means the built-in corpus: the Python standard
-    library on this machine, without its tests. Raises FileNotFoundError for a missing path; ValueError, once read, where there is no text.
-    """
-
-    def __init__(self, paths: Sequence[str]):
-        self.paths = tuple(paths)
-        if self.paths:
-            self.found = [pair for path in self.paths for pair in find(Path(path))]
-        else:
-            self.found = [pair for pair in find(Path(sysconfig.get_path("stdlib")), NOT_OURS) if pair[0].endswith(".py")]
-
-    @cached_property
-    def survey(self) -> tuple[list[File], list[dict[str, str]]]:
-        """Read everything once: the files that hold text, and {name, reason} of those that do not."""
-        files, skipped = [], []
-        for name, path in self.found:
-            try:
-                encoding, size = examine(path)
-                files.append(File(name, path, encoding, size))
-            except (OSError, NotText) as error:
-                skipped.append({"name": name, "reason": str(error)})
-        if not files:
-            where = ", ".join(self.paths) or "the standard library"
-            why = (
-                f"all {len(skipped)} files were skipped, the first ({skipped[0]['name']}) because {skipped[0]['reason']}"
-                if skipped
-                else "no files"
-            )
-            raise ValueError(f"no text in {where}: {why}; give text files, or folders that hold some")
-        return files, skipped
-
-    @property
-    def bytes(self) -> int:
-        """Of all documents together, as UTF-8."""
-        return sum(file.size for file in self.survey[0])
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """files (how many were read), bytes, encodings {name: files}, skipped [{name, reason}]."""
-        files, skipped = self.survey
-        return {"files": len(files), "bytes": self.bytes, "encodings": dict(Counter(f.encoding for f in files)), "skipped": skipped}
-
-    def __iter__(self) -> Iterator[Document]:
-        for file in self.survey[0]:
-            yield Document(file.name, "".join(file.blocks()))
-
-    def units(self) -> Iterator[str]:
-        """Every document's units in order, as `units` gives them, without ever holding the whole of a document that is cut."""
-        corpus_bytes = self.bytes
-        for file in self.survey[0]:
-            if is_large(file.size, corpus_bytes):
-                yield from cut(file.blocks())
-            else:
-                yield "".join(file.blocks())
+MARKS = {  # byte-order mark -> (encoding, its name in the report); UTF-32's begins with UTF-16's
+    codecs.BOM_UTF32_LE: ("utf-32-le", "utf-32"),
+    codecs.BOM_UTF32_BE: ("utf-32-be", "utf-32"),
+    codecs.BOM_UTF16_LE: ("utf-16-le", "utf-16"),
+    codecs.BOM_UTF16_BE: ("utf-16-be", "utf-16"),
+}
+KINDS = {  # how files begin that people take for text, or that lie beside it
+    b"%PDF-": "a PDF; make text of it first",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"GIF8": "a picture",
+    b"PK\3\4": "an archive, or an office document of a kind that is not read",
+    b"\x1f\x8b": "compressed, and not named .gz",
+    b"\x7fELF": "a program",
+}
+# Characters of more than one byte (RFC 3629, section 4).
+MULTIBYTE = re.compile(
+    rb"((?:[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+    rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+)"
+)
+CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # what text does not hold
+ASCII = bytes(range(128))
+WESTERN = "".join(chr(i) if c == "\ufffe" else c for i, c in enumerate(encodings.cp1252.decoding_table))  # Latin-1 where cp1252 has a hole
+HOLES = bytes(i for i, c in enumerate(encodings.cp1252.decoding_table) if c == "\ufffe")
+FOREIGN = (64, 0.4)  # more bytes above ASCII than this, and than this share of all letters: no western text
 
 
 class NotText(Exception):
-    """Why a file is skipped."""
+    """Why a source is not used."""
 
 
-def find(path: Path, without: frozenset[str] = frozenset()) -> list[tuple[str, Path]]:
-    """(name, path) of a file, or of every file below a folder, sorted by name; hidden ones and folders named in `without` are left out."""
-    if path.is_file():
-        return [(path.name, path)]
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
-    found = []
-    for folder, inner, names in os.walk(path):
+@dataclass(frozen=True)
+class Source:
+    """Something to read: its name in reports, with forward slashes; how to open it; its size as stored, in bytes, where that is known."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+    size: int | None = None
+
+
+@dataclass
+class Tally:
+    """What reading found. Adding two gives that of both."""
+
+    skipped: list[dict[str, str]] = field(default_factory=list)  # {name, reason}
+    encodings: Counter[str] = field(default_factory=Counter)  # name -> files
+    formats: Counter[str] = field(default_factory=Counter)  # name -> files
+    normal_forms: Counter[str] = field(default_factory=Counter)  # name -> documents
+    rows_skipped: Counter[str] = field(default_factory=Counter)  # reason -> rows
+    surrogates: int = 0  # halves of pairs, which are no characters, replaced by U+FFFD
+
+    def add(self, other: "Tally") -> None:
+        self.skipped += other.skipped
+        for name in ("encodings", "formats", "normal_forms", "rows_skipped"):
+            getattr(self, name).update(getattr(other, name))
+        self.surrogates += other.surrogates
+
+
+# --- where the bytes are ------------------------------------------------------------------------------------------------------------
+
+
+def find(paths: Sequence[str]) -> list[Source]:
+    """The sources that paths name: files, folders, patterns with * and ?, -, hf://datasets/NAME. None: the built-in corpus.
+
+    Folders are searched to the bottom, in sorted order. Raises FileNotFoundError for a path that is not there, with the nearest name.
+    """
+    if not paths:
+        root = Path(sysconfig.get_path("stdlib"))
+        return [source for source in walk(root, NOT_OURS) if source.name.endswith(".py")]
+    return [source for path in paths for source in sources_at(path)]
+
+
+def sources_at(path: str) -> Iterator[Source]:
+    if path == "-":
+        yield Source("standard input", standard_input)
+    elif path.startswith("hf://"):
+        yield Source(path, io.BytesIO)  # its rows come through a library, by name
+    elif Path(path).is_dir():
+        yield from walk(Path(path))
+    elif os.path.lexists(path):
+        yield file_source(Path(path).name, Path(path), named=True)
+    elif glob.has_magic(path):
+        found = sorted(glob.glob(path, recursive=True))
+        if not found:
+            raise FileNotFoundError(f"no file matches {path!r}")
+        for match in found:
+            if "**" not in path or not Path(match).is_dir():  # ** finds a folder and, once more, what is in it
+                yield from sources_at(match)
+    else:
+        near = nearest_name(Path(path))
+        raise FileNotFoundError(f"there is no file or folder {path!r}" + (f"; did you mean {near!r}?" if near else ""))
+
+
+def nearest_name(path: Path) -> str | None:
+    try:
+        near = get_close_matches(path.name, [found.name for found in path.parent.iterdir()], n=1)
+    except OSError:
+        return None
+    return str(path.with_name(near[0])) if near else None
+
+
+def walk(root: Path, without: frozenset[str] = frozenset()) -> Iterator[Source]:
+    """Every file below root; hidden ones, runs and prepared text become sources that refuse. Folders named in `without` are left out."""
+    found: list[Source] = []
+
+    def unreadable(error: OSError) -> None:
+        found.append(refused(below(root, error.filename), error.strerror))
+
+    for folder, inner, names in os.walk(root, onerror=unreadable):
+        here = Path(folder)
         if "run.json" in names or {"data.json", "tokenizer.json"} <= set(names):
-            inner.clear()  # a run, or prepared text: made from text, and none itself
+            inner.clear()
+            found.append(refused(below(root, folder), "a run or prepared text: made from text, and none itself"))
             continue
+        hidden = [name for name in (*inner, *names) if name.startswith(".")]
+        found += [refused(below(root, here / name), "hidden") for name in hidden]
         inner[:] = [name for name in inner if not name.startswith(".") and name not in without]
-        found += [Path(folder, name) for name in names if not name.startswith(".")]
-    return sorted((file.relative_to(path).as_posix(), file) for file in found if file.is_file())
+        found += [file_source(below(root, here / name), here / name) for name in names if not name.startswith(".")]
+    yield from sorted(found, key=lambda source: source.name)
 
 
-def examine(path: Path) -> tuple[str, int]:
-    """The first of ENCODINGS that reads the whole file, and the text's size in UTF-8 bytes. Raises NotText."""
-    for encoding in ENCODINGS:
-        size, ink = 0, False
+def below(root: Path, path: str | os.PathLike[str]) -> str:
+    return Path(path).relative_to(root).as_posix()
+
+
+def file_source(name: str, path: Path, named: bool = False) -> Source:
+    """A file. A pipe is read only where a person named it: one that lies in a folder could keep us waiting for ever."""
+    if path.is_file():
+        return Source(name, lambda: path.open("rb"), path.stat().st_size)
+    if path.is_symlink() and not path.exists():
+        return refused(name, "a link to nothing")
+    return Source(name, lambda: path.open("rb")) if named else refused(name, "no regular file")
+
+
+def refused(name: str, reason: str | None) -> Source:
+    return Source(name, lambda: refuse(reason or "it cannot be read"))
+
+
+def refuse(reason: str) -> BinaryIO:
+    raise NotText(reason)
+
+
+def standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise NotText("standard input is closed")
+    return sys.stdin.buffer
+
+
+# --- what the bytes say -------------------------------------------------------------------------------------------------------------
+
+
+def text_blocks(stream: BinaryIO, encoding: str, tally: Tally) -> Iterator[str]:
+    """The stream's text in blocks of about BLOCK, newlines untouched, cut at line ends where there are any. Raises NotText.
+
+    With a byte-order mark, or NUL bytes at every other place, UTF-16 or UTF-32; otherwise UTF-8, and what is no UTF-8 is `encoding`.
+    """
+    head = stream.read(BLOCK)
+    if kind := next((kind for magic, kind in KINDS.items() if head.startswith(magic)), None):
+        raise NotText(f"it is {kind}")
+    mark = next((mark for mark in MARKS if head.startswith(mark)), None)
+    wide = MARKS[mark] if mark else wide_encoding(head)
+    if wide:
+        yield from wide_blocks(head[len(mark or b"") :], stream, wide[0])
+        tally.encodings[wide[1]] += 1
+        return
+    marked = head.startswith(codecs.BOM_UTF8)
+    decoder = Decoder(encoding)
+    for data in whole_lines(head[3 * marked :], stream):
+        yield decoder.decode(data)
+    tally.encodings[decoder.name(marked)] += 1
+
+
+def decode(data: bytes, encoding: str, tally: Tally) -> str:
+    """`text_blocks` of bytes that are all there."""
+    return "".join(text_blocks(io.BytesIO(data), encoding, tally))
+
+
+class Decoder:
+    """UTF-8, and the named one-byte encoding for what is none: a byte, or with a named encoding a block, at a time."""
+
+    def __init__(self, encoding: str):
+        self.encoding, self.utf8, self.strays, self.letters, self.holes = encoding, False, 0, 0, False
+
+    def decode(self, data: bytes) -> str:
+        """Text of whole lines. Raises NotText where they hold control characters, or letters of no western alphabet."""
+        if b"\0" in data or len(data) - len(data.translate(None, CONTROLS)) > max(8, len(data) // 200):
+            raise NotText("it is no text: it holds NUL bytes or other control characters")
         try:
-            for block in read_blocks(path, encoding):
-                if "\0" in block:
-                    raise NotText("it holds NUL bytes, so it is not text in UTF-8 or a one-byte encoding")
-                size += len(block.encode())
-                ink = ink or not block.isspace()
+            text = data.decode()
         except UnicodeDecodeError:
-            continue
-        if not ink:
-            raise NotText("it is empty" if not size else "it holds only white space")
-        break
-    return encoding, size
+            pass
+        else:
+            self.utf8 = self.utf8 or len(text) < len(data)
+            return text
+        if self.encoding != "auto":
+            self.strays += 1
+            try:
+                return data.decode(self.encoding)
+            except (UnicodeError, ValueError) as error:
+                raise NotText(f"it is neither UTF-8 nor {self.encoding}: {error}") from None
+        parts = MULTIBYTE.split(data)
+        self.utf8 = self.utf8 or len(parts) > 1
+        return "".join(part.decode() if i % 2 else self.western(part) for i, part in enumerate(parts))
+
+    def western(self, part: bytes) -> str:
+        others = part.translate(None, ASCII)
+        self.strays += len(others)
+        self.letters += len(part.translate(None, bytes({*ASCII} - {*b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"})))
+        self.holes = self.holes or bool(set(others) & set(HOLES))
+        if self.strays > FOREIGN[0] and self.strays > FOREIGN[1] * self.letters:
+            raise NotText("its encoding is not recognised: neither UTF-8, UTF-16 nor western; name it with --encoding, for example koi8-r")
+        return codecs.charmap_decode(part, "strict", WESTERN)[0]
+
+    def name(self, marked: bool) -> str:
+        other = self.encoding if self.encoding != "auto" else "latin-1" if self.holes else "cp1252"
+        utf8 = "utf-8-sig" if marked else "utf-8"
+        return utf8 if not self.strays else f"utf-8 + {other}" if self.utf8 and self.encoding == "auto" else other
 
 
-def read_blocks(path: Path, encoding: str) -> Iterator[str]:
-    """The text in blocks, newlines untouched. Another format (jsonl, parquet) would have its reader beside this one."""
-    with path.open(encoding=ENCODINGS[encoding], newline="") as file:
-        while block := file.read(BLOCK):
-            yield block
+def wide_encoding(head: bytes) -> tuple[str, str] | None:
+    """UTF-16 without a mark: NUL bytes in a third of the even or of the odd places, and hardly any in the others."""
+    n = len(head) // 2
+    for order, even, odd in (("le", 0, 1), ("be", 1, 0)):
+        if n and head[odd::2].count(0) > n / 3 and head[even::2].count(0) <= n / 100:
+            return f"utf-16-{order}", "utf-16"
+    return None
 
 
-def units(doc: Document, corpus_bytes: int) -> Iterator[str]:
-    """The document, or pieces of about 64 kB if it is larger than that and than 5 % of the corpus; joined they are its text."""
-    return cut([doc.text]) if is_large(len(doc.text.encode()), corpus_bytes) else iter([doc.text])
+def wide_blocks(head: bytes, stream: BinaryIO, encoding: str) -> Iterator[str]:
+    decoder, data = codecs.getincrementaldecoder(encoding)(), head
+    while True:
+        try:
+            text = decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise NotText(f"it is not whole {encoding}: {error.reason}") from None
+        if sum(map(text.count, map(chr, CONTROLS))) > max(8, len(text) // 200):
+            raise NotText("it is no text: it holds control characters")
+        yield text
+        if not data:
+            return
+        data = stream.read(BLOCK)
 
 
-def is_large(size: int, corpus_bytes: int) -> bool:
-    return size > UNIT and size > LARGE * corpus_bytes
-
-
-def cut(blocks: Iterable[str]) -> Iterator[str]:
-    """Cut after the last line break that leaves at most UNIT characters, or after UNIT where a line is longer."""
-    held = ""
-    for block in blocks:
-        held, start = held + block, 0
-        while len(held) - start > UNIT:
-            stop = held.rfind("\n", start, start + UNIT) + 1 or start + UNIT
-            yield held[start:stop]
-            start = stop
-        held = held[start:]
+def whole_lines(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """The stream in blocks that end at a line end; without one at a space, or else between two characters of UTF-8."""
+    held, data = b"", head
+    while data:
+        held += data
+        data = stream.read(BLOCK)
+        stop = border(held) if data else len(held)
+        if stop:
+            yield held[:stop]
+            held = held[stop:]
     if held:
         yield held
+
+
+def border(data: bytes) -> int:
+    if stop := max(data.rfind(b"\n"), data.rfind(b" ")) + 1:
+        return stop
+    return next((i for i in range(len(data) - 1, max(0, len(data) - 5), -1) if data[i] & 0xC0 != 0x80), len(data))
+
+
+def read_whole(stream: BinaryIO, limit: int = WHOLE) -> bytes:
+    """All of a stream. Raises NotText beyond `limit` bytes."""
+    data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise NotText(f"it is larger than the {limit >> 20} MiB that its format is read up to")
+    return data
