@@ -151,7 +151,29 @@ def open_zst(stream: BinaryIO) -> Any:
         import zstandard
     except ImportError:
         missing("zstandard", ".zst files")
-    return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return Zst(stream, zstandard.ZstdDecompressor)
+
+
+class Zst:
+    """A .zst file's content; unlike zstandard's own stream, one that notices where the file was cut off."""
+
+    def __init__(self, stream: BinaryIO, decompressor: Any):
+        self.stream, self.new, self.frame, self.held = stream, decompressor, None, b""
+
+    def read(self, size: int) -> bytes:
+        while not self.held:
+            data = (self.frame.unused_data if self.frame and self.frame.eof else b"") or self.stream.read(
+                1 << 10
+            )  # more could be 32 MiB at once
+            if not data:
+                if self.frame and not self.frame.eof:
+                    raise EOFError("the compressed file ends before its end")
+                return b""
+            if self.frame is None or self.frame.eof:
+                self.frame = self.new().decompressobj()
+            self.held = self.frame.decompress(data)
+        data, self.held = self.held[:size], self.held[size:]
+        return data
 
 
 UNPACK: dict[str, Callable[[BinaryIO], Any]] = {
@@ -415,7 +437,7 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if self.hidden:
             self.hidden = self.hidden[: len(self.hidden) - (tag == self.hidden[0])]
-        elif tag != "br":
+        elif tag not in ("br", "td", "th"):
             self.part(tag)
             self.pre = max(0, self.pre - (tag == "pre"))
 
@@ -529,8 +551,9 @@ def word_text(node: ElementTree.Element) -> Iterator[str]:
 # --- mail ---------------------------------------------------------------------------------------------------------------------------
 
 QUOTED = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.M)
-WROTE = re.compile(  # at the end of what stands before a quotation, on one line or two
-    r"(?:\A|\n)([^\n>]*\n?[^\n>]*\b(?:wrote|writes|skrev|skriver|schrieb|a écrit|escribió|ha scritto|schreef|escreveu)\b"
+WROTE = re.compile(  # the end of what stands before a quotation: one line, or two if the first opens as such lines do
+    r"(?:\A|\n)((?:(?:On|Den|Am|Le|El|Il|Op|Em)\b[^\n]*\n?[^\n]*|(?!>)[^\n]*)"
+    r"\b(?:wrote|writes|skrev|skriver|schrieb|a écrit|escribió|ha scritto|schreef|escreveu)\b"
     r"[^\n]{0,100}:[ \t]*\r?\n(?:[ \t]*\r?\n)?)\Z"
 )
 OLD = re.compile(  # all below is a signature, or somebody else's mail
@@ -568,7 +591,10 @@ def eml(stream: BinaryIO, reading: Reading) -> Rows:
 def mbox(stream: BinaryIO, reading: Reading) -> Rows:
     """A document for each mail. RFC 4155."""
     for number, message in enumerate(messages(stream), 1):
-        yield number, mail_text(re.sub(rb"(?m)^>(>*From )", rb"\1", message), reading)
+        try:
+            yield number, mail_text(re.sub(rb"(?m)^>(>*From )", rb"\1", message), reading)
+        except NotText as error:
+            reading.tally.rows_skipped[str(error)] += 1
 
 
 def messages(stream: BinaryIO) -> Iterator[bytes]:
