@@ -174,8 +174,10 @@ def shingles(data: bytes, borders: np.ndarray, n: int) -> tuple[np.ndarray, np.n
     """A 64-bit hash of every n words in a row that lie within one span of borders, and the number of that span; (k,) each."""
     flat = np.frombuffer(data.translate(FOLD), np.uint8)
     ink = flat != 32
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], ink, [False]])))
-    starts, stops = edges[::2], edges[1::2]
+    border = np.zeros(len(flat) + 1, bool)
+    border[borders] = True
+    starts = np.flatnonzero(ink & (border[:-1] | ~np.append(False, ink[:-1])))
+    stops = np.flatnonzero(ink & (border[1:] | ~np.append(ink[1:], False))) + 1
     if len(starts) < n:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     words = hashes(flat[ink], stops - starts)

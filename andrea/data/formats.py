@@ -158,18 +158,19 @@ class Zst:
     """A .zst file's content; unlike zstandard's own stream, one that notices where the file was cut off."""
 
     def __init__(self, stream: BinaryIO, decompressor: Any):
-        self.stream, self.new, self.frame, self.held = stream, decompressor, None, b""
+        self.stream, self.new, self.held = stream, decompressor, b""
+        self.frame: Any = None  # the one that is being read
 
     def read(self, size: int) -> bytes:
         while not self.held:
-            data = (self.frame.unused_data if self.frame and self.frame.eof else b"") or self.stream.read(
-                1 << 10
-            )  # more could be 32 MiB at once
+            over = self.frame is None or self.frame.eof
+            data = self.frame.unused_data if self.frame and over else b""
+            data = data or self.stream.read(1 << 10)  # of which 32 MiB may come
+            if not data and not over:
+                raise EOFError("the compressed file ends before its end")
             if not data:
-                if self.frame and not self.frame.eof:
-                    raise EOFError("the compressed file ends before its end")
                 return b""
-            if self.frame is None or self.frame.eof:
+            if over:
                 self.frame = self.new().decompressobj()
             self.held = self.frame.decompress(data)
         data, self.held = self.held[:size], self.held[size:]
