@@ -1,4 +1,5 @@
 import json
+import os
 import random
 import subprocess
 import sys
@@ -295,3 +296,30 @@ def test_what_was_killed_starts_clean_and_what_is_at_work_is_left_alone(tmp_path
     assert not out.exists() and (tmp_path / ".out.part" / "text.utf8").exists()
     assert len(prepare(base, 257, out).train)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts all private memory on Linux alone")
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """41 MB in one file under a limit that the text with its tokens, or 2 GiB read this way, would pass; LOG.md has 2 GiB measured."""
+    import json as module
+
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    with (tmp_path / "a.txt").open("w", encoding="utf-8") as file:
+        for i in range(3_200):
+            file.write(f"{i} {i * i}\n{source[:12_800]}")
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom andrea.config import DataConfig\nfrom andrea.data.prepare import prepare\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (400_000_000, 400_000_000))\n"
+        "prepare(DataConfig(paths=(sys.argv[1],)), 400, Path(sys.argv[2]), workers=2)"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.txt", tmp_path / "out"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    prepared = open_prepared(tmp_path / "out")
+    whole = "".join(pieces(prepared, "train")) + "".join(pieces(prepared, "val"))
+    assert len(whole) == (tmp_path / "a.txt").stat().st_size > 40_000_000
+    first = prepared.train.read(1, 1 + 20_000)
+    text = prepared.tokenizer.decode(first.tolist())
+    assert prepared.tokenizer.encode(text)[:19_990] == first.tolist()[:19_990]
