@@ -6,14 +6,20 @@ from typing import Annotated
 
 import typer
 
-from andrea.config import DataConfig, override
+from andrea.config import DataConfig, ModelConfig, override
+
+VOCAB_SIZE = ModelConfig().vocab_size
 
 
 def data(
     out: Annotated[Path, typer.Option(help="The folder to make; must not exist.")],
     paths: Annotated[list[Path] | None, typer.Argument(help="Text files and folders. None: the Python standard library's source.")] = None,
-    vocab_size: Annotated[int, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).")] = 8449,
-    tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte. Default: bpe.")] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).", show_default=str(VOCAB_SIZE))
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="e.g. split=tail, val_fraction=0.05.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -30,9 +36,13 @@ def data(
     from andrea.data.prepare import open_prepared, prepare_steps
     from andrea.show import print_json
 
-    config = override(DataConfig(), *([f"tokenizer={tokenizer}"] if tokenizer else []), *(set_ or []))
+    config = override(DataConfig(), *([f"tokenizer={tokenizer}"] if tokenizer is not None else []), *(set_ or []))
+    if vocab_size is not None and config.tokenizer != "bpe":
+        raise ValueError(f"--vocab-size is for bpe; a {config.tokenizer} tokenizer has its own number of tokens: leave it out")
+    if paths and config.paths:
+        raise ValueError("the text is named twice, as arguments and by --set paths; name it once")
     config = replace(config, paths=tuple(map(str, paths))) if paths else config
-    for line in prepare_steps(config, vocab_size, out):
+    for line in prepare_steps(config, VOCAB_SIZE if vocab_size is None else vocab_size, out):
         if not json:
             print(line, flush=True)
     report = open_prepared(out).report
