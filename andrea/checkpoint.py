@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from andrea.config import FORMAT_VERSION, RunConfig, from_dict, to_dict
+from andrea.config import FORMAT_VERSION, Damaged, RunConfig, from_dict, to_dict
 from andrea.data.prepare import Prepared, open_prepared
 from andrea.data.tokenizer import Tokenizer, load_tokenizer
 from andrea.kernels import TORCH, Kernels
@@ -82,13 +82,13 @@ def write_run(run: Path, config: RunConfig, resolved: Mapping[str, Any], provena
 def read_run(run: Path) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     """config, resolved and provenance of a run folder. Raises ValueError for a folder that is none, or newer than this program."""
     try:
-        found = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = read_json(run / "run.json")
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{run} is not a run folder: it has no run.json" + nearest(run)) from None
-    except ValueError as error:
-        raise ValueError(f"{run / 'run.json'} cannot be read: {error}") from None
-    check_version(run / "run.json", found)
-    return from_dict(RunConfig, found["config"]), found["resolved"], found["provenance"]
+    try:
+        return from_dict(RunConfig, found["config"]), dict(found["resolved"]), dict(found["provenance"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{run / 'run.json'} cannot be read: {error!r}") from None
 
 
 def find_run(name: str | Path, parent: Path = Path("runs")) -> Path:
@@ -108,7 +108,9 @@ def nearest(run: Path) -> str:
 
 def check_version(path: Path, found: Mapping[str, Any]) -> None:
     version = found.get("format_version") if isinstance(found, Mapping) else None
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if not isinstance(version, int):
+        raise Damaged(f"{path} is damaged: it has no format_version")
+    if version > FORMAT_VERSION:
         raise ValueError(f"{path} has format_version {version!r}; this program reads up to {FORMAT_VERSION}: update andrea")
 
 
@@ -126,8 +128,7 @@ def open_data(run: Path) -> Prepared:
     pointer = run / "data" / "pointer.json"
     if not pointer.exists():
         return open_prepared(run / "data")
-    found = json.loads(pointer.read_text(encoding="utf-8"))
-    check_version(pointer, found)
+    found = read_json(pointer)
     prepared = open_prepared(Path(found["path"]))
     if prepared.fingerprint != found["fingerprint"]:
         raise ValueError(f"{found['path']} has changed since {run} was trained on it; prepare that text again, or start a new run")
@@ -196,12 +197,11 @@ def prune(run: Path) -> None:
 def verify(folder: Path) -> None:
     """Raises BrokenCheckpoint unless every file of the manifest is there with its size and checksum."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        check_version(folder / "manifest.json", manifest)
+        manifest = read_json(folder / "manifest.json")
         for name, wanted in manifest["files"].items():
             if (folder / name).stat().st_size != wanted["bytes"] or checksum(folder / name) != wanted["sha256"]:
                 raise BrokenCheckpoint(f"{folder / name} is not what was written")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenCheckpoint(f"{folder} is not whole: {error}") from None
 
 
@@ -231,9 +231,7 @@ def newest_whole(run: Path) -> tuple[Path, list[str]]:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """state.json of one checkpoint."""
-    found = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    check_version(folder / "state.json", found)
-    return found
+    return read_json(folder / "state.json")
 
 
 def step_at(run: Path, at: str) -> int:
@@ -261,10 +259,20 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from None
+        raise Damaged(f"{path} cannot be read as safetensors: {error}") from None
 
 
 # --- files --------------------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that write_json wrote. Raises Damaged for what is none, ValueError for one of a newer format."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from None
+    check_version(path, found)
+    return found
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

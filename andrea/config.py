@@ -10,6 +10,11 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 FORMAT_VERSION = 1
+OTHER_NAMES = {"learning_rate": "lr", "block_size": "context", "n_embd": "d_model", "batch_size": "batch_tokens", "max_iters": "steps"}
+
+
+class Damaged(ValueError):
+    """A stored file is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +238,7 @@ def full_path(config: Any, path: str) -> str:
         raise ValueError(f"{path!r} could be {' or '.join(homes)}; say which")
     if sections and not homes:
         known = {f.name: s for s in sections for f in fields(getattr(config, s))}
-        near = get_close_matches(path, known, n=1)
+        near = [OTHER_NAMES.get(name, name) for name in get_close_matches(path, [*known, *OTHER_NAMES], n=1)]
         raise ValueError(f"no section has a field {path!r}" + (f"; did you mean '{known[near[0]]}.{near[0]}'?" if near else ""))
     return homes[0] if homes else path
 

@@ -77,7 +77,7 @@ def evaluate(
     try:
         model.eval()
         with autocast or nullcontext():
-            for batch in batches(spans, batch_rows or max(1, 8192 // context)):
+            for batch in batches(spans, batch_rows or usual_rows(context)):
                 rows = np.stack([tokens.read(start, stop) for start, stop in batch])
                 ids = torch.from_numpy(rows).to(device)
                 sums += model(ids[:, :-1], ids[:, 1:]).cpu().double().sum(1).tolist()  # Apple's GPUs have no float64
@@ -90,6 +90,11 @@ def evaluate(
     variation = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
     w = len(sums)
     return Evaluation(mean, math.sqrt(variation * w / (w - 1)) / n if w > 1 else None, n, n_bytes)
+
+
+def usual_rows(context: int) -> int:
+    """Sequences at a time where nobody says."""
+    return max(1, 8192 // context)
 
 
 def spread(spans: list[tuple[int, int]], n: int) -> list[tuple[int, int]]:

@@ -37,14 +37,38 @@ def cores() -> int:
 
 def memory_bytes() -> int | None:
     """Memory this process may use, a container's limit counted; None where the system does not say."""
+    total = physical_memory_bytes()
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # control groups of version 2, and of version 1
+        try:
+            return min(total or 2**63, int((CGROUP / limit).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            pass
+    return total
+
+
+def physical_memory_bytes() -> int | None:
+    if sys.platform == "win32":
+        status = ctypes.create_string_buffer(64)  # MEMORYSTATUSEX: its own size in the first four bytes, the whole memory in eight from 8
+        status[0] = len(status)
+        done = ctypes.windll.kernel32.GlobalMemoryStatusEx(status)
+        return int.from_bytes(status.raw[8:16], "little") if done else None
     try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
         return None
-    try:
-        return min(total, int((CGROUP / "memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        return total
+
+
+def device_memory_bytes(device: str) -> int | None:
+    """Memory that a run on this device may use. Apple's GPU shares the processor's."""
+    import torch
+
+    return torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else memory_bytes()
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """What may still be written where `folder` is, or would be made."""
+    folder = folder.absolute()
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
 
 
 def processor() -> str:
@@ -62,12 +86,27 @@ def has_fast_bfloat16() -> bool:
     import torch
 
     tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    if any(getattr(torch.cpu, test, bool)() for test in tests):
-        return True
-    try:
-        return platform.machine().lower() in ("arm64", "aarch64") and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    arm = platform.machine().lower() in ("arm64", "aarch64")
+    try:  # oneDNN multiplies the matrices; it knows a limit that the processor's own flags do not
+        if onednn_limit() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return False
     except (AttributeError, RuntimeError):
         return False
+    return arm or any(getattr(torch.cpu, test, bool)() for test in tests)
+
+
+def onednn_limit() -> str:
+    """The setting that keeps oneDNN from the processor's bfloat16 instructions, or nothing."""
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        isa = os.environ.get(name, "").upper()
+        if isa and not any(part in isa for part in ("ALL", "DEFAULT", "BF16", "FP16", "AMX", "AVX10")):
+            return f"{name}={isa}"
+    return ""
+
+
+def has_nvidia() -> bool:
+    """Whether NVIDIA's driver is installed, whatever torch can do with it."""
+    return shutil.which("nvidia-smi") is not None
 
 
 def compiler() -> str | None:
@@ -134,7 +173,8 @@ def choose_dtype(wanted: str, device: str, d_model: int) -> Choice:
     if device != "cpu":
         return Choice("dtype", "float32", f"safe on {device}")
     if not has_fast_bfloat16():
-        return Choice("dtype", "float32", "the processor has no bfloat16 matrix products")
+        limit = onednn_limit()
+        return Choice("dtype", "float32", f"{limit or 'the processor'} has no bfloat16 matrix products")
     if d_model < BFLOAT16_PAYS_FROM:
         return Choice("dtype", "float32", f"bfloat16 is known to pay from d_model {BFLOAT16_PAYS_FROM} up")
     return Choice("dtype", "bfloat16", "the processor multiplies matrices in it; weights and optimizer stay float32")

@@ -97,4 +97,7 @@ def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     axes.set_title(Path(course["run"]).name)
     axes.grid(alpha=0.3)
     axes.legend()
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise ValueError(f"{path} does not end as a picture that can be drawn: {', '.join('.' + kind for kind in sorted(known))}")
     figure.savefig(path, dpi=120)

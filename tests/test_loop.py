@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
@@ -11,8 +13,10 @@ import torch
 from conftest import small
 
 from andrea import checkpoint
+from andrea.config import override
 from andrea.data.prepare import prepare
 from andrea.evaluate import evaluate
+from andrea.training import plan
 from andrea.training.loop import Diverged
 from andrea.training.report import Chosen, Evaluated, Finished, Log, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
 from andrea.training.start import resume, train
@@ -305,3 +309,43 @@ def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):
         list(train(small(path, changes=("steps=1",)), tmp_path / name))
         hashes.add(json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8"))["provenance"]["data"])
     assert len(hashes) == 2
+
+
+def test_a_container_with_too_little_memory_gets_a_smaller_micro_batch_or_a_refusal(tmp_path, text_file, monkeypatch):
+    monkeypatch.setattr("andrea.machine.CGROUP", tmp_path)
+    config = small(text_file, changes=("steps=2", "batch_tokens=8192", "tokenizer=byte"))
+    limit = sum(plan.memory_needed(override(config, "vocab_size=257"), 64, "cpu", "float32").values())
+    (tmp_path / "memory.max").write_text(f"{limit}\n", encoding="ascii")
+    chosen = pick(train(config, tmp_path / "fits"), Chosen)[0]
+    assert any(note.startswith("memory holds 64 sequences at a time, not 256") for note in chosen.notes)
+    assert checkpoint.read_run(tmp_path / "fits")[1]["micro_batch"] == 64
+
+    (tmp_path / "memory.max").write_text(f"{plan.PROGRAM}\n", encoding="ascii")
+    events = train(config, tmp_path / "refused")
+    with pytest.raises(plan.TooLittleMemory, match="and there is 400 MiB"):
+        next(events)  # before the text is prepared
+    assert not (tmp_path / "refused").exists()
+    with pytest.raises(plan.TooLittleMemory, match="64 of 32 tokens"):
+        next(resume(tmp_path / "fits"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the allowances were measured with glibc")
+def test_the_estimate_of_memory_is_near_what_a_run_takes(tmp_path, text_file):
+    """The whole process of a small run, as the system counts it; the estimate is for any machine and may be above by a third."""
+    code = f"""
+import sys
+from conftest import small
+from pathlib import Path
+from andrea.training.start import train
+changes = ("vocab_size=2000", "d_model=256", "n_head=4", "n_layer=4", "context=256", "batch_tokens=2048", "steps=3", "dtype=float32")
+for event in train(small(Path({str(text_file)!r}), changes=changes), {str(tmp_path / "run")!r}): pass
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    measured = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    config, resolved, _ = checkpoint.read_run(tmp_path / "run")
+    estimated = sum(plan.memory_needed(config, resolved["micro_batch"], "cpu", "float32").values())
+    print(f"measured {measured / 2**20:.0f} MiB, estimated {estimated / 2**20:.0f}")
+    assert 0.9 * measured <= estimated <= 4 / 3 * measured

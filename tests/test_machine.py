@@ -43,6 +43,19 @@ def test_bfloat16_is_for_processors_that_have_it_and_models_that_gain(monkeypatc
     assert machine.choose_dtype("auto", "cpu", d_model).value == dtype
 
 
+@pytest.mark.parametrize(("isa", "limited"), [("AVX2", True), ("avx512_core_vnni", True), ("AVX512_CORE_AMX", False), ("", False)])
+def test_a_limit_that_keeps_bfloat16_away_is_noticed_and_named(monkeypatch, isa, limited):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
+    assert bool(machine.onednn_limit()) is limited
+    if limited:
+        assert machine.choose_dtype("auto", "cpu", 768).value == "float32"
+        assert f"ONEDNN_MAX_CPU_ISA={isa.upper()} has no bfloat16" in machine.choose_dtype("auto", "cpu", 768).reason
+
+
+def test_the_free_disk_is_that_of_the_nearest_folder_there_is(tmp_path):
+    assert machine.free_disk_bytes(tmp_path / "not" / "yet") == pytest.approx(machine.free_disk_bytes(tmp_path), rel=0.1)
+
+
 def test_without_a_compiler_nothing_is_compiled(monkeypatch):
     monkeypatch.setenv("CXX", "/nonexistent")
     assert machine.compiler() is None
@@ -75,9 +88,16 @@ def test_a_containers_memory_limit_counts(monkeypatch, tmp_path):
     free = machine.memory_bytes()
     (tmp_path / "memory.max").write_text("1000000\n", encoding="ascii")
     limited = machine.memory_bytes()
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("2000000\n", encoding="ascii")  # version 1 of control groups
+    older = machine.memory_bytes()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n", encoding="ascii")  # its word for none
+    assert machine.memory_bytes() == free
     (tmp_path / "memory.max").write_text("max\n", encoding="ascii")
     assert machine.memory_bytes() == free
-    assert limited == 1_000_000 or free is None  # Windows tells neither
+    assert (limited, older) == (1_000_000, 2_000_000)
+    assert free is None or free > 2**28
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")

@@ -152,8 +152,29 @@ def test_moments_that_are_absent_or_unknown_are_refused():
 @pytest.mark.parametrize(("batch_tokens", "rows"), [(4096, 16), (65_536, 64), (1024 * 67, 4), (256, 1), (256 * 67, 1)])
 def test_a_micro_batch_divides_the_batch(batch_tokens, rows):
     config = override(preset("andrea-1m"), f"batch_tokens={batch_tokens}")
-    assert plan.micro_batch_rows(config, "cpu") == rows
+    assert plan.micro_batch_rows(config, "cpu", "float32", None) == rows
     assert config.rows % rows == 0
+
+
+def test_a_micro_batch_is_what_the_memory_holds():
+    config = override(preset("andrea-4m"), "batch_tokens=16384", "steps=10")
+    needed = lambda rows: sum(plan.memory_needed(config, rows, "cpu", "float32").values())
+    assert plan.micro_batch_rows(config, "cpu", "float32", needed(64)) == 64
+    assert plan.micro_batch_rows(config, "cpu", "float32", needed(64) - 1) == 32
+    assert plan.micro_batch_rows(config, "cpu", "float32", needed(1)) == 1
+    with pytest.raises(
+        plan.TooLittleMemory, match=r"too little memory: 1 of 256 tokens at a time takes .*weights 16.* and there is .*bfloat16"
+    ):
+        plan.micro_batch_rows(config, "cpu", "float32", needed(1) - 1)
+    asked = override(config, "micro_batch=32")
+    with pytest.raises(plan.TooLittleMemory, match=r"32 of 256 tokens .*micro_batch=1"):
+        plan.micro_batch_rows(asked, "cpu", "bfloat16", needed(1))
+
+
+def test_measuring_the_speed_takes_a_twin_of_the_weights():
+    timed, counted = (plan.memory_needed(override(preset("andrea-4m"), change), 1, "cpu", "float32") for change in ("minutes=1", "steps=1"))
+    assert (timed["twin"], counted["twin"]) == (timed["weights"], 0)
+    assert plan.memory_needed(preset("andrea-4m"), 1, "cuda", "float32")["program"] == 0
 
 
 def test_a_budget_holds_the_steps_that_fit():

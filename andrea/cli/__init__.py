@@ -3,15 +3,38 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, evaluate, generate, runs, train
+from andrea.cli import count, data, doctor, evaluate, generate, runs, train
+from andrea.cli.mistakes import answered
 from andrea.version import __version__
+
+
+class Flags:
+    """A flag takes no value, so its help names no kind of value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(Flags, TyperCommand):
+    pass
+
+
+class Group(Flags, TyperGroup):
+    pass
+
 
 app = typer.Typer(
     name="andrea",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,9 +50,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "eval": evaluate.evaluate,
     "count": count.count,
     "data": data.data,
+    "doctor": doctor.doctor,
 }
 for name, command in COMMANDS.items():
-    app.command(name, rich_help_panel="Commands, in the order of a first visit")(command)
+    app.command(name, cls=Command, rich_help_panel="Commands, in the order of a first visit")(command)
 
 
 def show_version(wanted: bool) -> None:
@@ -54,15 +78,24 @@ def main() -> None:
     # GNU OpenMP threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
     # from running. This many turns cost nothing alone and less in company (LOG.md). Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a console that lacks a character prints ? instead of dying
-    debug, sys.argv[1:] = "--debug" in sys.argv, [arg for arg in sys.argv[1:] if arg != "--debug"]
-    try:
-        app()
-    except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
-        if debug:
-            raise
-        told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else error
-        print(f"andrea: {told}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ValueError | FileNotFoundError | FileExistsError) else 1)
+    args = sys.argv[1:]
+    options = args[: args.index("--")] if "--" in args else args
+    debug, args = "--debug" in options, [arg for arg in options if arg != "--debug"] + args[len(options) :]
+    name = next((arg for arg in args if not arg.startswith("-")), "")
+    help_page = f"andrea {name} --help" if name in COMMANDS else "andrea --help"
+    sys.exit(answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug))
+
+
+def open_closed_streams() -> None:
+    """Whoever closed standard output or error does not want it: it goes nowhere, and no file of ours gets its number."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        while (last := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(last)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))

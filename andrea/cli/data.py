@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from andrea.config import DataConfig, override
+from andrea.config import DataConfig, ModelConfig, override
+
+VOCAB_SIZE = ModelConfig().vocab_size
 
 PATHS = "Files, folders, patterns, - for standard input, hf://datasets/NAME. None: the Python standard library's source."
 
@@ -14,8 +16,12 @@ PATHS = "Files, folders, patterns, - for standard input, hf://datasets/NAME. Non
 def data(
     out: Annotated[Path, typer.Option(help="The folder to make; must not exist.")],
     paths: Annotated[list[str] | None, typer.Argument(help=PATHS)] = None,
-    vocab_size: Annotated[int, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).")] = 8449,
-    tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte. Default: bpe.")] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Tokens: learned pieces + 256 bytes + 1 separator (bpe only).", show_default=str(VOCAB_SIZE))
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
+    ] = None,
     dedup: Annotated[
         str | None, typer.Option(metavar="off|exact|near", help="Leave out equal units; near: paragraphs that mostly stood before, too.")
     ] = None,
@@ -57,8 +63,12 @@ def data(
         "bin_tokenizer": bin_tokenizer,
     }
     config = override(DataConfig(), *(f"{name}={value}" for name, value in given.items() if value is not None), *(set_ or []))
+    if vocab_size is not None and config.tokenizer != "bpe":
+        raise ValueError(f"--vocab-size is for bpe; a {config.tokenizer} tokenizer has its own number of tokens: leave it out")
+    if paths and config.paths:
+        raise ValueError("the text is named twice, as arguments and by --set paths; name it once")
     config = replace(config, paths=tuple(paths)) if paths else config
-    for line in prepare_steps(config, vocab_size, out, workers):
+    for line in prepare_steps(config, VOCAB_SIZE if vocab_size is None else vocab_size, out, workers):
         if not json:
             print(line, flush=True)
     report = open_prepared(out).report

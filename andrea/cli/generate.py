@@ -84,7 +84,12 @@ def generate(
     with warnings_on_standard_error():
         tokens = infer.generate(opened, text, sampling, n)
     start = perf_counter()
-    answers = infer.collect(streamed(text, tokens) if n == 1 and not as_json else tokens, n)
+    streams = n == 1 and not as_json
+    try:
+        answers = infer.collect(streamed(text, tokens) if streams else tokens, n)
+    except KeyboardInterrupt:
+        typer.echo("\n" * streams + f"andrea: interrupted; seed {seed}", err=True)
+        sys.exit(130)
     seconds = perf_counter() - start
 
     if as_json:
@@ -133,6 +138,8 @@ def piped() -> bool:
 
 
 def read_standard_input() -> str:
+    if sys.stdin is None:
+        raise ValueError("standard input is closed; give the prompt as an argument")
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:

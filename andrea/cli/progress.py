@@ -16,6 +16,7 @@ from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared,
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN, NAMES_SHOWN = 8, 3
+WIDTH_OF_FIGURES, WIDTH_OF_BAR = 80, 24  # columns
 
 
 class Lines:
@@ -61,15 +62,16 @@ class Bar(Lines):
 
     def __init__(self) -> None:
         super().__init__()
-        columns = (TextColumn("step {task.completed:.0f}/{task.total:.0f}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
-        self.bar = Progress(
-            *columns, console=Console(stderr=True, highlight=False), transient=True, redirect_stdout=False, redirect_stderr=False
-        )
+        console = Console(stderr=True, highlight=False)
+        bar = (BarColumn(WIDTH_OF_BAR),) if console.width >= WIDTH_OF_FIGURES + WIDTH_OF_BAR else ()
+        columns = (TextColumn("step {task.completed:.0f}/{task.total:.0f}"), *bar, TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self.task: Any = None
 
     @staticmethod
     def is_possible() -> bool:
-        return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
+        console = Console(stderr=True)
+        return sys.stderr.isatty() and not console.is_dumb_terminal and console.width >= WIDTH_OF_FIGURES
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()

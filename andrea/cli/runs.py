@@ -25,6 +25,8 @@ def runs(
     from andrea import show
     from andrea.training.history import course, list_runs
 
+    if png and json:
+        raise ValueError("--png draws and --json prints; give one of them")
     if run is None:
         if png:
             raise ValueError("--png draws one run; name it: andrea runs RUN --png loss.png")

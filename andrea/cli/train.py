@@ -33,7 +33,9 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")] = None,
     out: OutOption = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="bpe, char or byte.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
+    ] = None,
     device: DeviceOption = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
     compile: Annotated[str | None, typer.Option(help="auto, on or off.")] = None,
@@ -71,10 +73,15 @@ def train(
         return
     if minutes is not None and steps is not None:
         raise ValueError("--minutes and --steps both say how long to train; give one of them")
-    preset_name = preset_name or "andrea-1m"
-    config = override(preset(preset_name), *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
-    if minutes is not None and config.train.steps is not None:
-        raise ValueError("--minutes and train.steps both say how long to train; give one of them")
+    preset_name = "andrea-1m" if preset_name is None else preset_name
+    start = preset(preset_name)
+    config = override(start, *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
+    if config.train.steps is not None and (minutes is not None or config.train.minutes != start.train.minutes):
+        raise ValueError("minutes and steps both say how long to train; give one of them")
+    if config.data.tokenizer != "bpe" and config.model.vocab_size != start.model.vocab_size:
+        raise ValueError(f"vocab_size is for bpe; a {config.data.tokenizer} tokenizer has its own number of tokens: leave it out")
+    if paths and config.data.paths:
+        raise ValueError("the text is named twice, by PATHS and by data.paths; name it once")
     if paths:
         config = replace(config, data=replace(config.data, paths=tuple(paths)))
     follow_train(config, out, preset_name, json)
@@ -90,10 +97,11 @@ def demo(
 
     Example: andrea demo --minutes 5
     """
-    chosen = [f"train.minutes={minutes}", *([f"train.device={device}"] if device else [])]
+    chosen = [f"train.minutes={minutes}", *([f"train.device={device}"] if device is not None else [])]
+    config = override(preset("andrea-1m"), *chosen)
     if not json:
         print("ANDREA's demo: a model with about a million parameters learns to write Python from the standard library on this machine.\n")
-    follow_train(override(preset("andrea-1m"), *chosen), out, "demo", json)
+    follow_train(config, out, "demo", json)
 
 
 def refuse_with_resume(options: dict[str, Any]) -> None:
@@ -126,10 +134,11 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import Bar, JsonLines, Lines
+    from andrea.cli.progress import Bar, JsonLines, Lines, shell
     from andrea.training.report import Chosen, Saved
 
     begun = saved = False
+    run = Path()
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set() or not begun:
@@ -142,10 +151,14 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
     try:
         with (JsonLines if json else Bar if Bar.is_possible() else Lines)() as view:
             for event in events:
-                begun = begun or isinstance(event, Chosen)
+                begun, run = (True, event.run) if isinstance(event, Chosen) else (begun, run)
                 saved = saved or isinstance(event, Saved) or (isinstance(event, Chosen) and event.first_step > 0)
                 view.show(event)
     except KeyboardInterrupt:
         kept = "what was saved before can be resumed" if saved else "nothing was saved"
         print(f"\nandrea: interrupted; {kept}", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if saved and not isinstance(error, ArithmeticError):  # the same steps would diverge again
+            error.add_note(f"what was saved goes on with: andrea train --resume {shell(run)}")
+        raise

@@ -19,6 +19,8 @@ import numpy as np
 import tiktoken
 import tokenizers
 
+from andrea.config import Damaged
+
 FORMAT_VERSION = 1
 SEPARATOR = "<|endoftext|>"  # its name in the file
 UNKNOWN = "\ufffd".encode()  # what an id outside the vocabulary decodes to
@@ -184,8 +186,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
         stored = json.loads(path.read_text(encoding="utf-8"))
         mark, vocab, merges = stored["model"]["andrea"], stored["model"]["vocab"], stored["model"]["merges"]
         version, kind = mark["format_version"], mark["kind"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is not a tokenizer.json that ANDREA wrote") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Damaged(f"{path} is not a tokenizer.json that ANDREA wrote") from None
     if version != FORMAT_VERSION:
         raise ValueError(f"{path} has format_version {version}; this version of ANDREA reads {FORMAT_VERSION}")
     build = {
@@ -198,5 +200,5 @@ def load_tokenizer(path: Path) -> Tokenizer:
     except (ValueError, KeyError, TypeError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_json() != stored:
-        raise ValueError(f"{path} is damaged: its kind, vocabulary and merges do not agree")
+        raise Damaged(f"{path} is damaged: its kind, vocabulary and merges do not agree")
     return tokenizer

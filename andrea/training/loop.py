@@ -16,7 +16,7 @@ from andrea import checkpoint
 from andrea.config import RunConfig
 from andrea.data.prepare import Prepared
 from andrea.data.sampler import Sampler
-from andrea.evaluate import Evaluation, evaluate
+from andrea.evaluate import Evaluation, evaluate, usual_rows
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
 from andrea.model import Transformer
@@ -57,6 +57,11 @@ class Setting:
     @property
     def autocast(self) -> torch.dtype | None:
         return None if self.resolved["dtype"] == "float32" else getattr(torch, self.resolved["dtype"])
+
+    @property
+    def rows(self) -> int:
+        """Sequences that an evaluation reads at a time: no more than a pass of the training holds."""
+        return min(self.resolved["micro_batch"], usual_rows(self.config.model.context))
 
 
 def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | None) -> Iterator[Event]:
@@ -110,7 +115,7 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
             yield Stopped(state.step, s.run)
             return
     yield Working(f"evaluating on the whole validation split, {len(s.data.val) - 1:,} tokens")
-    whole = evaluate(state.model, s.data.val, s.data.tokenizer)
+    whole = evaluate(state.model, s.data.val, s.data.tokenizer, s.rows)
     yield Evaluated.of(whole, state.step, True, False, round(state.seconds, 3))
     yield Finished(
         state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
@@ -137,7 +142,7 @@ def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]
 def evaluate_now(state: State, s: Setting, step: int) -> Evaluated:
     device = torch.device(s.resolved["device"]).type
     precision: AbstractContextManager = torch.autocast(device, s.autocast, enabled=s.autocast is not None)
-    e: Evaluation = evaluate(state.model, s.data.val, s.data.tokenizer, limit=s.config.train.eval_tokens, autocast=precision)
+    e: Evaluation = evaluate(state.model, s.data.val, s.data.tokenizer, s.rows, limit=s.config.train.eval_tokens, autocast=precision)
     best = e.loss < state.best_loss
     state.best_loss = min(state.best_loss, e.loss) if step else inf  # an untrained model is never the best
     return Evaluated.of(e, step, False, best and step > 0, round(state.seconds, 3))

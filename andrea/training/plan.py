@@ -4,16 +4,47 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
+from andrea.accounting import training_bytes
 from andrea.config import RunConfig
+from andrea.show import size
 
+PROGRAM = 400 * 2**20  # bytes: Python, torch and a model of next to nothing, which were measured to take 360 MiB
+SPARE = 1 / 3  # of what is counted: freed memory is kept, and not every new piece fits into it
 PROBE_SHARE = 0.03  # of the time budget, at most
 PROBE_STEPS = 40  # at most
 
 
-def micro_batch_rows(c: RunConfig, device: str) -> int:
-    """Sequences per pass: the most that divide the batch evenly within what the device digests well (at least one)."""
+class TooLittleMemory(MemoryError):
+    """Not even the least that can be done at a time fits into the memory."""
+
+
+def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) -> int:
+    """Sequences per pass: the most that divide the batch evenly within what the device digests well and its memory holds.
+
+    config.train.micro_batch where it is given. Raises TooLittleMemory where that, or one sequence, needs more than `memory` bytes.
+    """
     most = max(1, (16_384 if device == "cpu" else 65_536) // c.model.context)
-    return max(rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0)
+    given = c.train.micro_batch
+    choices = [given] if given else [rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0]
+    fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype).values()) <= memory]
+    if not fitting and memory is not None:
+        items = memory_needed(c, choices[0], device, dtype)
+        told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
+        raise TooLittleMemory(
+            f"too little memory: {choices[0]} of {c.model.context} tokens at a time takes {size(sum(items.values()))} ({told}) "
+            f"and there is {size(memory)}; take a smaller preset, a shorter context"
+            + (", micro_batch=1" if choices[0] > 1 else "")
+            + (", bfloat16" if dtype == "float32" else "")
+        )
+    return max(fitting)
+
+
+def memory_needed(c: RunConfig, rows: int, device: str, dtype: str) -> dict[str, int]:
+    """Bytes that a run takes at its peak, by item: accounting's sums, the twin that measures the speed, the allowances."""
+    items = training_bytes(c.model, rows, c.model.context, "bfloat16" if dtype == "bfloat16" else "float32")
+    total = items.pop("total")
+    twin = 0 if c.train.steps else items["weights"]
+    return {**items, "twin": twin, "spare": int(SPARE * (total + twin)), "program": PROGRAM if device == "cpu" else 0}
 
 
 def probe(step: Callable[[], object], budget_seconds: float) -> float:

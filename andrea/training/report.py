@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea.checkpoint import replace_text
+from andrea.config import Damaged
 from andrea.evaluate import Evaluation
 from andrea.machine import Choice
 
@@ -152,7 +153,13 @@ def tensorboard(run: Path, from_step: int) -> Any:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out."""
+    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out. Raises Damaged for one that is none."""
     path = run / "metrics.jsonl"
-    *whole, _ = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
-    return [json.loads(line) for line in whole]
+    try:
+        *whole, _ = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
+        events = [json.loads(line) for line in whole]
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+    if not all(isinstance(event, dict) and isinstance(event.get("step"), int) and "event" in event for event in events):
+        raise Damaged(f"{path} is damaged: a line of it is no event")
+    return events

@@ -17,7 +17,7 @@ from andrea import checkpoint
 from andrea.config import DataConfig, RunConfig, from_dict
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
-from andrea.machine import Choice, choose, choose_device, keep_memory, provenance
+from andrea.machine import Choice, choose, choose_device, device_memory_bytes, keep_memory, provenance
 from andrea.model import Transformer
 from andrea.training import plan, report
 from andrea.training.loop import Setting, State, evaluate_now, generators_kept, go_on, sample_now, set_generators, stepper
@@ -34,15 +34,17 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     run = checkpoint.create(Path(out))
     try:
         choices = choose(config.model, config.train)
+        resolved = {choice.name: choice.value for choice in choices}
+        least = replace(config, model=replace(config.model, vocab_size=1))
+        rows_that_fit(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
         data = yield from prepare_into(run, config)
         yield report.Prepared(run, data.report)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size), data=data_config(config.data, data))
         sampler = Sampler(data.train, config.model.context, config.train.seed)
-        resolved = {choice.name: choice.value for choice in choices}
+        resolved["micro_batch"] = rows_that_fit(config, resolved)
         set_up_machine(config.train.seed, resolved)
         model = Transformer(config.model).to(resolved["device"])
         state = State(model, adamw(model, config.optim))
-        resolved["micro_batch"] = config.train.micro_batch or plan.micro_batch_rows(config, resolved["device"])
         losses, note = compiled(model, config, resolved)
         choices = [replace(choice, value=resolved[choice.name]) for choice in choices]  # compiling may have failed
         setting = Setting(run, config, resolved, data, losses)
@@ -59,7 +61,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         raise
     parameters = sum(p.numel() for p in model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
-    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *note))
+    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
     yield from go_on(state, setting, Log(run), [first, sample], stop)
 
@@ -74,6 +76,7 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
     folder, skipped = checkpoint.newest_whole(run)
+    rows_that_fit(replace(config, train=replace(config.train, micro_batch=resolved["micro_batch"])), resolved)
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(config.train.seed, resolved)
@@ -97,6 +100,20 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
     yield Chosen(run, choices, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
     yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
+
+
+def rows_that_fit(config: RunConfig, resolved: dict[str, Any]) -> int:
+    """Sequences per pass. Raises plan.TooLittleMemory."""
+    return plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], device_memory_bytes(resolved["device"]))
+
+
+def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
+    """A sentence where memory, and nothing else, made the micro-batch smaller."""
+    usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None)
+    fewer = resolved["micro_batch"] < usual
+    return (
+        (f"memory holds {resolved['micro_batch']} sequences at a time, not {usual}: the result differs by rounding alone",) if fewer else ()
+    )
 
 
 def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepared]:
