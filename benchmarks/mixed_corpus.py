@@ -126,13 +126,18 @@ def read_source(path: Path) -> Iterator[Doc]:
         text = re.sub(r"\n\s*\n\s*", "\n\n", html.unescape(re.sub(r"<[^>]*>", "", text)))
     is_html = suffix in (".html", ".htm") and "<body" in text and "charset=iso" not in text.lower()
     if is_html and crc32(path.name.encode()) % 2:  # every other page as text: most Swedish there is are pages
-        text = re.sub(r"(?s)<(head|script|style)\b.*?</\1>|</(p|h\d|li|td|div|pre)>|<[^>]*>", lambda m: "\n\n" * bool(m[2]), text)
-        text, is_html = re.sub(r"\n\s*\n\s*", "\n\n", html.unescape(text)), False
+        text, is_html = visible(text), False
     suffix = ".html" if is_html else suffix if suffix in (".py", ".md", ".rst") else ".txt"
     while text.strip():
         cut = len(text) if len(text) <= LARGEST or is_html else text.rfind("\n", 0, LARGEST) + 1 or LARGEST
         yield Doc(re.sub(r"[^\w.-]", "_", path.stem)[:40], suffix, text[:cut], bool(SWEDISH.search(path.as_posix())))
         text = text[cut:]
+
+
+def visible(markup: str) -> str:
+    """Text of a page, near enough."""
+    text = re.sub(r"(?s)<(head|script|style)\b.*?</\1>|</(p|h\d|li|td|div|pre)>|<[^>]*>", lambda m: "\n\n" * bool(m[2]), markup)
+    return re.sub(r"\n\s*\n\s*", "\n\n", html.unescape(text))
 
 
 def choose(files: list[Path], size: int, rng: random.Random) -> list[Doc]:
@@ -182,10 +187,12 @@ def key(sentence: str) -> bytes:
     return blake2b(" ".join(sentence.casefold().split()).encode(), digest_size=8).digest()
 
 
-def paragraphs(doc: Doc) -> list[tuple[int, int]]:
-    """Where the paragraphs of a text stand; of HTML, those that hold no further tag."""
-    pattern = r"<p\b[^>]*>([^<>&]{80,})</p>" if doc.is_html() else r"(\S[^\n]*(?:\n[ \t]*\S[^\n]*)*)"
-    return [match.span(1) for match in re.finditer(pattern, doc.text)]
+def paragraphs(text: str, is_html: bool) -> list[tuple[int, int]]:
+    """Where the paragraphs of a text stand; of HTML, those that hold no further tag, where all is shown."""
+    if is_html and re.search("hidden|display: ?none", text):
+        return []
+    pattern = r"<p\b[^>]*>([^<>&]{80,})</p>" if is_html else r"(\S[^\n]*(?:\n[ \t]*\S[^\n]*)*)"
+    return [match.span(1) for match in re.finditer(pattern, text)]
 
 
 def is_prose(text: str) -> bool:
@@ -196,10 +203,13 @@ def is_prose(text: str) -> bool:
 
 def mark_docs(docs: list[Doc]) -> list[Mark]:
     """Give each document one marked paragraph, where it has prose none of whose sentences stands anywhere else in the corpus."""
-    spans = [paragraphs(doc) for doc in docs]
-    seen = Counter(key(s) for doc, pairs in zip(docs, spans, strict=True) for pair in pairs for s in sentences_of(doc.text[slice(*pair)]))
+    seen: Counter[bytes] = Counter()
+    for doc in docs:
+        text = visible(doc.text) if doc.is_html() else doc.text
+        seen.update(key(sentence) for pair in paragraphs(text, False) for sentence in sentences_of(text[slice(*pair)]))
     marks: list[Mark] = []
-    for doc, pairs in zip(docs, spans, strict=True):
+    for doc in docs:
+        pairs = paragraphs(doc.text, doc.is_html())
         found = [(pair, sentences_of(doc.text[slice(*pair)])) for pair in pairs if is_prose(doc.text[slice(*pair)])]
         good = [(pair, parts) for pair, parts in found if len(parts) > 1 and all(seen[key(s)] == 1 and len(s.split()) > 3 for s in parts)]
         if good:
@@ -286,7 +296,8 @@ def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> byt
 
 
 def as_html(doc: Doc, charset: str, footer: str = "") -> str:
-    body = "\n".join(f"<p>{html.escape(block)}</p>" for block in re.split(r"\n\s*\n", doc.text))
+    blocks = (html.escape(block) for block in re.split(r"\n\s*\n", doc.text))
+    body = "\n".join("<p>" + (block.replace("\n", "<br>\n") if "\n&gt; " in block else block) + "</p>" for block in blocks)
     hidden = f"<style>/* {HIDDEN} */</style><script>var x = '{HIDDEN}';</script><!-- {HIDDEN} -->"
     meta = f'<meta charset="{charset}">' if charset else ""
     return f"<!DOCTYPE html>\n<html><head>{meta}<title>{doc.name}</title>{hidden}</head>\n<body>\n{body}\n{footer}</body></html>\n"
@@ -333,7 +344,7 @@ def as_mail(doc: Doc, quoted: str, rng: random.Random) -> tuple[EmailMessage, st
     """A mail that answers `quoted` with the document and closes with a signature; and its character set."""
     message, charset = EmailMessage(policy=SMTP), rng.choice(["utf-8", "utf-8", "windows-1252", "iso-8859-1"])
     body = f"{quoted}\n\n{doc.text.strip()}\n\n-- \nÅsa Öberg, {SIGNATURE}\n"
-    charset = charset if encode(body, "latin-1") else "utf-8"
+    charset = charset if encode(body, {"windows-1252": "cp1252", "iso-8859-1": "latin-1"}.get(charset, "utf-8")) else "utf-8"
     message["From"], message["To"], message["Subject"] = "asa@example.org", "lista@example.org", f"Sv: {doc.name} på svenska"
     message["Date"], message["Message-ID"] = "Tue, 03 Mar 2020 10:00:00 +0000", f"<{rng.getrandbits(64):x}@example.org>"
     message.set_content(body, charset=charset, cte=rng.choice(("quoted-printable", "base64", "8bit")))
