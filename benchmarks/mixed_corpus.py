@@ -183,8 +183,12 @@ def sentences_of(paragraph: str) -> list[str]:
     return re.split(r"(?<=[.!?])(?=\s)", paragraph)
 
 
-def key(sentence: str) -> bytes:
-    return blake2b(" ".join(sentence.casefold().split()).encode(), digest_size=8).digest()
+def shingles(text: str) -> Iterator[bytes]:
+    """Runs of five words, those of them whose first word falls into one of eight classes."""
+    words = text.casefold().split()
+    for i, word in enumerate(words[:-4]):
+        if crc32(word.encode()) % 8 == 0:
+            yield blake2b(" ".join(words[i : i + 5]).encode(), digest_size=8).digest()
 
 
 def paragraphs(text: str, is_html: bool) -> list[tuple[int, int]]:
@@ -202,16 +206,19 @@ def is_prose(text: str) -> bool:
 
 
 def mark_docs(docs: list[Doc]) -> list[Mark]:
-    """Give each document one marked paragraph, where it has prose none of whose sentences stands anywhere else in the corpus."""
+    """Give each document one marked paragraph, where it has prose no part of which stands anywhere else in the corpus."""
     seen: Counter[bytes] = Counter()
     for doc in docs:
         text = visible(doc.text) if doc.is_html() else doc.text
-        seen.update(key(sentence) for pair in paragraphs(text, False) for sentence in sentences_of(text[slice(*pair)]))
+        seen.update(shingles(text))
     marks: list[Mark] = []
     for doc in docs:
         pairs = paragraphs(doc.text, doc.is_html())
         found = [(pair, sentences_of(doc.text[slice(*pair)])) for pair in pairs if is_prose(doc.text[slice(*pair)])]
-        good = [(pair, parts) for pair, parts in found if len(parts) > 1 and all(seen[key(s)] == 1 and len(s.split()) > 3 for s in parts)]
+        own = (
+            (pair, parts, [seen[s] for s in shingles("".join(parts))]) for pair, parts in found if all(len(p.split()) > 3 for p in parts)
+        )
+        good = [(pair, parts) for pair, parts, counts in own if len(parts) > 1 and len(counts) > 2 and max(counts) == 1]
         if good:
             (start, stop), parts = max(good, key=lambda candidate: min(len(candidate[1]), 6))
             doc.mark = marked(parts, len(marks), doc.text.isascii())
@@ -237,7 +244,7 @@ def quote(mark: Mark, kind: str, rng: random.Random) -> str:
         first = rng.randrange(last - 2)
         last = first + rng.choice((2, 3)) if last > 3 else first + 2
     mark.planted, mark.planted_words = kind, mark.words[first:last]
-    text = "".join(mark.sentences[first:last]).split()
+    text = re.split(r"[ \t\n]+", "".join(mark.sentences[first:last]).strip())
     if "changed" in kind:
         i = rng.choice([i for i, word in enumerate(text) if not SENTINEL.search(word)])
         mark.own_word = text[i] = new_word(64 * mark.number + 63, text[i].isascii())
