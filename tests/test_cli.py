@@ -47,7 +47,8 @@ def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
 def test_json_is_one_event_a_line(tmp_path, text_file):
     done = andrea("train", text_file, "--steps", 2, "--json", *SMALL, cwd=tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [e["event"] for e in events[:3]] == ["Working", "Working", "Prepared"]
+    kinds = [e["event"] for e in events]
+    assert set(kinds[: kinds.index("Prepared")]) == {"Working"}
     assert events[-1]["event"] == "Finished"
     assert events[-1]["bits_per_byte"] > 0
 

@@ -1,6 +1,7 @@
 import json
 import random
 import textwrap
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,23 @@ def test_the_size_of_batches_changes_nothing(tmp_path, monkeypatch):
     assert one.fingerprint == two.fingerprint and removed(one) == removed(two)
 
 
+def test_a_long_paragraph_is_judged_piece_by_piece(tmp_path):
+    first, shared, last = (prose(seed, 900) for seed in (1, 2, 3))
+    p = prepared(tmp_path, [f"{prose(4, 50)}\n\n{shared}\n", f"{first}\n{shared}\n{last}\n"])
+    left = said(p)
+    assert left.count(shared[3_000:6_000]) == 1 and first[: -duplicates.LONG // 3] in left and last[duplicates.LONG // 3 :] in left
+    assert len(removed(p)) > 2 and max(r["bytes"] for r in removed(p)) <= duplicates.LONG
+
+
+def test_decomposed_and_composed_text_are_the_same_but_both_stay_as_written(tmp_path):
+    text = " ".join(f"ångström{i} över{i}" for i in range(40))
+    other = unicodedata.normalize("NFD", text)
+    p = prepared(
+        tmp_path, [f"{text}\n\n{prose(1, 40)}", f"{prose(2, 40)}\n\n{other}", f"{prose(3, 20)} {unicodedata.normalize('NFD', 'å')}"]
+    )
+    assert text in said(p) and other not in said(p) and unicodedata.normalize("NFD", "å") in said(p)
+
+
 @given(st.text(alphabet="ab >\n\t", max_size=60))
 def test_paragraphs_cut_a_text_and_lose_nothing(text):
     data = text.encode()
@@ -120,6 +138,7 @@ def test_long_words_and_marks_make_no_difference_where_they_should_not():
         return shingles(data, np.array([0, len(data)]), 3)[0].tolist()
 
     assert of("One, two: THREE") == of("> one two\n> three") and of("one two threes") != of("one two three")
+    assert of("å\u00a0ä ö\u202fx") == of("a\u030a a\u0308 o\u0308 x") != of("a a o x")
     assert of("x" * 200 + " b c") != of("x" * 199 + "y b c") and of("åäö b c") != of("åäå b c")
 
 

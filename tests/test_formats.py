@@ -180,7 +180,7 @@ def test_a_word_document_gives_paragraphs_cells_and_notes(tmp_path):
         file.writestr(
             "word/footnotes.xml", f"<w:footnotes {space}><w:footnote><w:p><w:r><w:t>note</w:t></w:r></w:p></w:footnote></w:footnotes>"
         )
-    assert only(tmp_path / "a.docx") == ["Första å\tx\n\ncell\nbox\nnote\n"]
+    assert only(tmp_path / "a.docx") == ["Första å\tx\n\n\ncell\nbox\n\nnote\n\n"]
 
 
 def test_xml_that_defines_entities_is_refused(tmp_path):

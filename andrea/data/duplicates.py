@@ -8,6 +8,7 @@ Bloom filter (1970) of fixed size; of a corpus too large for it, every m-th shin
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -21,6 +22,7 @@ from andrea.data.spool import UNIT_ROW, Spool, Units, digest
 WORDS = 5  # a shingle
 LEAST = 8  # shingles that a paragraph must have to be judged: 12 words
 SHARE = 2 / 3  # of them seen before: left out
+LONG = 1_000  # bytes of a paragraph that are judged together
 FILTER_WORDS = 1 << 24  # of 64 bits: 128 MiB
 FILTER_BYTES = 600_000_000  # of text that the filter holds with few errors
 BATCH = 1 << 20  # bytes looked at together
@@ -28,6 +30,7 @@ OVERLAP = 13  # words. Brown et al. 2020, arXiv:2005.14165, appendix C
 OVERLAP_BYTES = 32_000_000  # of validation whose shingles are all compared
 SHOWN = 80  # characters of what was left out
 
+SPACES = [space.encode() for space in "\u00a0\u2002\u2003\u2009\u202f\u3000"]  # those of more than one byte
 # Letters small, punctuation and white space a space: what a quotation's marks, its line ends and its capitals leave alike.
 FOLD = bytes(b if b >= 128 or chr(b).isalnum() else 32 for b in b"".join(bytes([i]).lower() for i in range(256)))
 BORDERS = re.compile(rb"\n(?:[ \t\r>|]*\n)+|^(?:[ \t]*>[^\n]*(?:\n|\Z))+", re.M)  # blank lines; runs of quoted lines
@@ -140,10 +143,17 @@ def batches(units: Units, keep: np.ndarray) -> Iterator[Batch]:
 
 
 def paragraphs(data: bytes) -> list[int]:
-    """Where paragraphs begin, from 0 on, and the length: after blank lines, and before and after a run of quoted lines."""
+    """Where paragraphs begin, from 0 on, and the length: after blank lines, and before and after a run of quoted lines.
+
+    One of more than LONG bytes is cut at the ends of lines, or of words where a line is longer.
+    """
     found = {0, len(data)}
     for border in BORDERS.finditer(data):
         found |= {border.end()} if data[border.start()] == 10 else {border.start(), border.end()}
+    for start, stop in pairwise(sorted(found)):
+        while stop - start > LONG:
+            start = data.rfind(b"\n", start, start + LONG) + 1 or data.rfind(b" ", start, start + LONG) + 1 or stop
+            found.add(start)
     return sorted(found)
 
 
@@ -172,7 +182,8 @@ class Seen:
 
 def shingles(data: bytes, borders: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """A 64-bit hash of every n words in a row that lie within one span of borders, and the number of that span; (k,) each."""
-    flat = np.frombuffer(data.translate(FOLD), np.uint8)
+    data, borders = folded(data, borders)
+    flat = np.frombuffer(data, np.uint8)
     ink = flat != 32
     border = np.zeros(len(flat) + 1, bool)
     border[borders] = True
@@ -187,6 +198,17 @@ def shingles(data: bytes, borders: np.ndarray, n: int) -> tuple[np.ndarray, np.n
     span = np.searchsorted(borders, starts[: len(grams)], side="right") - 1
     inside = stops[n - 1 :] <= borders[span + 1]
     return grams[inside], span[inside]
+
+
+def folded(data: bytes, borders: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """The bytes that are compared, composed letters in place of decomposed ones, and where the borders are in them."""
+    if not data.isascii():
+        for space in SPACES:
+            data = data.replace(space, b" " * len(space))
+        if not unicodedata.is_normalized("NFC", data.decode()):
+            parts = [unicodedata.normalize("NFC", data[a:b].decode()).encode() for a, b in pairwise(borders.tolist())]
+            data, borders = b"".join(parts), np.cumsum([0, *map(len, parts)])
+    return data.translate(FOLD), borders
 
 
 def hashes(letters: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -526,27 +526,28 @@ def xml(data: bytes) -> ElementTree.Element:
 
 
 def docx(stream: BinaryIO, reading: Reading) -> Rows:
-    """Paragraphs, table cells and footnotes of a Word document, a line each."""
+    """Paragraphs, table cells and footnotes of a Word document, a blank line after each paragraph."""
     with zipfile.ZipFile(seekable(stream)) as document:
         budget = Budget.of(sum(entry.compress_size for entry in document.infolist()))
         for name in ("word/document.xml", "word/footnotes.xml"):
             if name == "word/document.xml" or name in document.namelist():
-                yield 0, "".join(word_text(xml(entry_bytes(document, name, budget))))
+                yield 0, "".join(word_text(xml(entry_bytes(document, name, budget)), "\n\n"))
 
 
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
-def word_text(node: ElementTree.Element) -> Iterator[str]:
+def word_text(node: ElementTree.Element, end: str) -> Iterator[str]:
+    """The text below a node; `end` comes after a paragraph, or a line end where it stands in a table."""
     if node.tag == WORD + "t":
         yield node.text or ""
     elif node.tag in (WORD + "tab", WORD + "br", WORD + "cr"):
         yield "\t" if node.tag == WORD + "tab" else "\n"
     elif not node.tag.endswith("}Fallback"):  # of a text box: the same once more for older programs
         for child in node:
-            yield from word_text(child)
+            yield from word_text(child, "\n" if node.tag == WORD + "tc" else end)
         if node.tag == WORD + "p":
-            yield "\n"
+            yield end
 
 
 # --- mail ---------------------------------------------------------------------------------------------------------------------------
