@@ -157,10 +157,14 @@ def utf8(text: str) -> bytes:
         raise ValueError(f"{what}; decode the text's bytes with errors='replace'") from None
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn vocab_size - 257 merges, or fewer where no pair of pieces occurs twice any more. Raises ValueError below 257."""
+def check_vocab_size(vocab_size: int) -> None:
     if vocab_size < 257:
         raise ValueError(f"vocab_size={vocab_size} is too small: the 256 bytes and the separator take 257")
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Learn vocab_size - 257 merges, or fewer where no pair of pieces occurs twice any more. Raises ValueError below 257."""
+    check_vocab_size(vocab_size)
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size - 1, min_frequency=2, initial_alphabet=LETTERS, show_progress=False)

@@ -28,13 +28,14 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) 
     choices = [given] if given else [rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0]
     fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype).values()) <= memory]
     if not fitting and memory is not None:
-        items = memory_needed(c, choices[0], device, dtype)
+        least, items = choices[0], memory_needed(c, choices[0], device, dtype)
+        total = sum(items.values())
         told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
+        ways = ["a smaller preset", "a shorter context", *["micro_batch=1"] * (least > 1)]
+        ways += ["bfloat16"] * (sum(memory_needed(c, least, device, "bfloat16").values()) < total)
         raise TooLittleMemory(
-            f"too little memory: {choices[0]} of {c.model.context} tokens at a time takes {size(sum(items.values()))} ({told}) "
-            f"and there is {size(memory)}; take a smaller preset, a shorter context"
-            + (", micro_batch=1" if choices[0] > 1 else "")
-            + (", bfloat16" if dtype == "float32" else "")
+            f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told}) "
+            f"and there is {size(memory)}; take {', '.join(ways)}"
         )
     return max(fitting)
 
