@@ -5,8 +5,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TextIO
+
+from andrea.files import replace_bytes
 
 CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # also what turns the reading direction
 
@@ -97,4 +100,6 @@ def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     axes.set_title(Path(course["run"]).name)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix(".") or None, dpi=120)
+    replace_bytes(path, drawn.getvalue())

@@ -1,5 +1,6 @@
 """The command line. Every command: parse, call one function, show."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -49,6 +50,15 @@ def andrea(
     """
 
 
+def told(error: Exception) -> str:
+    """What happened, with the file's name where the system gives one, and on a full disk what to do."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    where = f": {error.filename}" if error.filename else ""
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+    return f"{error.strerror}{where}" + ("; make room, and nothing that was saved is lost" if full else "")
+
+
 def main() -> None:
     """Run the command line. Exit code 2 for what was asked wrongly, 1 for what failed; one message, no traceback without --debug."""
     # GNU OpenMP threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
@@ -63,6 +73,5 @@ def main() -> None:
     except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
         if debug:
             raise
-        told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else error
-        print(f"andrea: {told}", file=sys.stderr)
+        print(f"andrea: {told(error)}", *getattr(error, "__notes__", []), sep="\n", file=sys.stderr)
         sys.exit(2 if isinstance(error, ValueError | FileNotFoundError | FileExistsError) else 1)

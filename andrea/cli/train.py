@@ -125,10 +125,11 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import Bar, JsonLines, Lines
+    from andrea.cli.progress import Bar, JsonLines, Lines, shell
     from andrea.training.report import Chosen, Saved
 
     begun = saved = False
+    run = Path()
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set() or not begun:
@@ -143,7 +144,14 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
             for event in events:
                 begun = begun or isinstance(event, Chosen)
                 saved = saved or isinstance(event, Saved) or (isinstance(event, Chosen) and event.first_step > 0)
+                run = event.run if isinstance(event, Chosen) else run
                 view.show(event)
+    except OSError as error:
+        if saved:
+            error.add_note(f"to go on from the last save: andrea train --resume {shell(run)}")
+        elif begun:
+            error.add_note(f"nothing was saved yet; remove {run} and start again")
+        raise
     except KeyboardInterrupt:
         kept = "what was saved before can be resumed" if saved else "nothing was saved"
         print(f"\nandrea: interrupted; {kept}", file=sys.stderr)

@@ -171,12 +171,13 @@ def generators(device: str) -> dict[str, Tensor]:
 
 
 def set_generators(saved: dict[str, Tensor], device: str) -> None:
-    """Put generators' states back. Raises KeyError if one that training draws from has no saved state."""
-    torch.set_rng_state(saved["generator.cpu"])
-    if device.startswith("cuda"):
-        torch.cuda.set_rng_state(saved["generator.cuda"], device)
-    if device == "mps":
-        torch.mps.set_rng_state(saved["generator.mps"])
+    """Put generators' states back. Raises ValueError if one that training draws from has no saved state, or one that is none."""
+    setters = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state, "mps": torch.mps.set_rng_state}
+    for name in {"cpu", torch.device(device).type}:
+        try:
+            setters[name](saved[f"generator.{name}"], *([device] if name == "cuda" else []))
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"the saved state of the {name} generator cannot be used: {error}") from None
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from andrea.checkpoint import replace_text
 from andrea.evaluate import Evaluation
+from andrea.files import append, named, replace_text, shown, size_of
 from andrea.machine import Choice
 
 
@@ -99,6 +99,8 @@ class Finished:
 
 
 Event = Working | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
+KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Evaluated, Sampled)}  # what metrics.jsonl holds
+MOST = 1 << 30  # bytes of a metrics.jsonl: several million steps
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -108,33 +110,39 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 class Log:
-    """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from."""
+    """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from.
+
+    Nothing waits in a buffer: on a full disk `write` raises OSError, with the file's name, and not `close`.
+    """
 
     def __init__(self, run: Path, from_step: int = 0):
-        self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
+        self.metrics, self.samples, self.tensorboard = run / "metrics.jsonl", run / "samples.txt", run / "tensorboard"
         if self.metrics.exists():
             kept = [event for event in read_metrics(run) if event["step"] <= from_step]
             replace_text(self.metrics, "".join(json.dumps(event) + "\n" for event in kept))
             replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
-        self.file = self.metrics.open("a", buffering=1, encoding="utf-8", newline="\n")  # a line is written when it is whole
-        self.board = tensorboard(run, from_step)
+        with named(self.tensorboard):
+            self.board = tensorboard(run, from_step)
+        self.file = self.metrics.open("ab", buffering=0)
 
     def write(self, event: Event) -> None:
         if isinstance(event, StepDone | Evaluated | Sampled):
-            self.file.write(json.dumps(to_dict(event)) + "\n")
+            append(self.file, json.dumps(to_dict(event)) + "\n", self.metrics)
         if isinstance(event, Sampled):
-            with self.samples.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(heard(event.step, event.text))
+            with self.samples.open("ab", buffering=0) as file:
+                append(file, heard(event.step, event.text), self.samples)
         if self.board and isinstance(event, StepDone | Evaluated):
             split = "train" if isinstance(event, StepDone) else "validation"
-            for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
-                if hasattr(event, name):
-                    self.board.add_scalar(f"{split}/{name}", getattr(event, name), event.step)
+            with named(self.tensorboard):
+                for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
+                    if hasattr(event, name):
+                        self.board.add_scalar(f"{split}/{name}", getattr(event, name), event.step)
 
     def close(self) -> None:
         self.file.close()
         if self.board:
-            self.board.close()
+            with named(self.tensorboard):
+                self.board.close()
 
 
 def heard(step: int, text: str) -> str:
@@ -152,7 +160,27 @@ def tensorboard(run: Path, from_step: int) -> Any:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out."""
+    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out. Raises ValueError for a damaged line."""
     path = run / "metrics.jsonl"
-    *whole, _ = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
-    return [json.loads(line) for line in whole]
+    if not path.exists():
+        return []
+    if (size := size_of(path)) > MOST:
+        raise ValueError(f"{path} has {size:,} bytes; no such file has more than {MOST:,}, so it is damaged or another's")
+    *whole, _ = path.read_bytes().split(b"\n")
+    return [read_event(line, f"line {number} of {path}") for number, line in enumerate(whole, 1)]
+
+
+def read_event(line: bytes, where: str) -> dict[str, Any]:
+    """One line of metrics.jsonl. Raises ValueError unless it is an event with all of its fields."""
+    try:
+        event = json.loads(line)  # infinity is a perplexity
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is damaged: {error}; remove it") from None
+    kind = event.get("event") if isinstance(event, dict) else None
+    if not isinstance(kind, str) or kind not in KEPT:
+        raise ValueError(f"{where} is damaged: it holds {shown(event)}, which is no event; remove it")
+    for name, wanted in KEPT[kind].items():
+        value, kinds = event.get(name), get_args(wanted) or (wanted,)
+        if not isinstance(value, (*kinds, int) if float in kinds else kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise ValueError(f"{where} is damaged: {name} is {shown(value)}; remove it")
+    return event

@@ -1,7 +1,6 @@
 """From a configuration, or a run folder, to the first step: text prepared, machine chosen, model built, number of steps settled."""
 
 import copy
-import shutil
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
 from math import inf
@@ -31,8 +30,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     Setting `stop` saves after the running step and ends with Stopped. Raises ValueError for data or options that cannot be used,
     FileExistsError for a folder that is there.
     """
-    run = checkpoint.create(Path(out))
-    try:
+    with checkpoint.unfinished(Path(out)) as run:
         choices = choose(config.model, config.train)
         data = yield from prepare_into(run, config)
         yield report.Prepared(run, data.report)
@@ -53,10 +51,6 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         setting, choice = settle_steps(setting, state, perf_counter() - began)
         config = setting.config
         checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
-    except BaseException:
-        if not (run / "run.json").exists():
-            shutil.rmtree(run, ignore_errors=True)  # nothing of a run yet: leave no folder that looks like one
-        raise
     parameters = sum(p.numel() for p in model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
     yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *note))
@@ -71,15 +65,15 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
+    if missing := checkpoint.RESOLVED.keys() - resolved.keys():
+        raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
     folder, skipped = checkpoint.newest_whole(run)
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(config.train.seed, resolved)
-    model = Transformer(config.model)
-    checkpoint.set_weights(model, checkpoint.load_tensors(folder / "model.safetensors"))
-    model.to(resolved["device"])
+    model = checkpoint.load_model(folder / "model.safetensors", config.model).to(resolved["device"])
     state = State(model, adamw(model, config.optim))
     saved = checkpoint.read_state(folder)
     checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
@@ -87,16 +81,21 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
     if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
         raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
-    tensors = checkpoint.load_tensors(folder / "train.safetensors")
     losses, note = compiled(model, config, resolved)
-    set_moments(model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
-    if not moved:
-        set_generators(tensors, resolved["device"])
+    restore(folder / "train.safetensors", state, None if moved else resolved["device"])
     choices = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
     notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
     yield Chosen(run, choices, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
     yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
+
+
+def restore(path: Path, state: State, device: str | None) -> None:
+    """Put back what the optimizer had gathered, and the random generators' states unless the device is another."""
+    tensors = checkpoint.load_tensors(path)
+    set_moments(state.model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
+    if device:
+        set_generators(tensors, device)
 
 
 def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepared]:
