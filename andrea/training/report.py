@@ -180,7 +180,8 @@ def read_event(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in KEPT:
         raise ValueError(f"{where} is damaged: it holds {shown(event)}, which is no event; remove it")
     for name, wanted in KEPT[kind].items():
-        value, kinds = event.get(name), get_args(wanted) or (wanted,)
-        if not isinstance(value, (*kinds, int) if float in kinds else kinds) or (isinstance(value, bool) and bool not in kinds):
+        value, kinds = event.get(name, ...), get_args(wanted) or (wanted,)  # ... is of no kind
+        fits = type(value) in kinds or (type(value) is int and float in kinds)
+        if not fits or (type(value) is int and not 0 <= value < 2**63):
             raise ValueError(f"{where} is damaged: {name} is {shown(value)}; remove it")
     return event
