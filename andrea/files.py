@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from reprlib import repr as shown  # short, however large the value is
 from typing import Any, BinaryIO
@@ -108,7 +109,8 @@ def replace_bytes(path: Path, data: bytes) -> None:
         with named(path):
             with temporary.open("wb") as file:
                 file.write(data)
-            flush(temporary)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -116,12 +118,11 @@ def replace_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def append(file: BinaryIO, text: str, path: Path) -> None:
-    """Append to an unbuffered file, so that a full disk is noticed now and not when the file is closed."""
-    left = text.encode()
+def append(file: FileIO, data: bytes, path: Path) -> None:
+    """Write all of data to an unbuffered file, so that a full disk is noticed now and not when the file is closed."""
     with named(path):
-        while left:
-            left = left[file.write(left) :]
+        while data:
+            data = data[file.write(data) :]
 
 
 def flush(path: Path) -> None:

@@ -28,13 +28,15 @@ def data(
       andrea train prepared --preset andrea-4m
     """
     from andrea.data.prepare import open_prepared, prepare_steps
+    from andrea.files import named
     from andrea.show import print_json
 
     config = override(DataConfig(), *([f"tokenizer={tokenizer}"] if tokenizer else []), *(set_ or []))
     config = replace(config, paths=tuple(map(str, paths))) if paths else config
-    for line in prepare_steps(config, vocab_size, out):
-        if not json:
-            print(line, flush=True)
+    with named(out):
+        for line in prepare_steps(config, vocab_size, out):
+            if not json:
+                print(line, flush=True)
     report = open_prepared(out).report
     if json:
         print_json(report)

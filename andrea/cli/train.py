@@ -120,12 +120,24 @@ def follow_resume(run: Path, device: str | None, json: bool) -> None:
     follow(resume(run, stop, device), stop, json)
 
 
+def way_on(run: Path) -> str:
+    """What to do with a run that a full disk or the like has ended."""
+    from andrea.checkpoint import newest_whole
+    from andrea.cli.progress import shell
+
+    try:
+        newest_whole(run)
+    except ValueError:
+        return f"nothing was saved yet; remove {run} and start again"
+    return f"to go on from the last save: andrea train --resume {shell(run)}"
+
+
 def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
     """Show each event: as JSON lines, with a progress bar, or as plain lines when standard error is no terminal.
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import Bar, JsonLines, Lines, shell
+    from andrea.cli.progress import Bar, JsonLines, Lines
     from andrea.training.report import Chosen, Saved
 
     begun = saved = False
@@ -147,10 +159,8 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
                 run = event.run if isinstance(event, Chosen) else run
                 view.show(event)
     except OSError as error:
-        if saved:
-            error.add_note(f"to go on from the last save: andrea train --resume {shell(run)}")
-        elif begun:
-            error.add_note(f"nothing was saved yet; remove {run} and start again")
+        if begun:
+            error.add_note(way_on(run))
         raise
     except KeyboardInterrupt:
         kept = "what was saved before can be resumed" if saved else "nothing was saved"

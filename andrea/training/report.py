@@ -2,11 +2,15 @@
 
 import json
 from dataclasses import asdict, dataclass
+from io import FileIO
+from os import getpid
 from pathlib import Path
+from socket import gethostname
+from time import time
 from typing import Any, get_args, get_type_hints
 
 from andrea.evaluate import Evaluation
-from andrea.files import append, named, replace_text, shown, size_of
+from andrea.files import append, replace_text, shown, size_of
 from andrea.machine import Choice
 
 
@@ -112,37 +116,65 @@ def to_dict(event: Event) -> dict[str, Any]:
 class Log:
     """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from.
 
-    Nothing waits in a buffer: on a full disk `write` raises OSError, with the file's name, and not `close`.
+    Nothing waits in a buffer: on a full disk `write` raises OSError, with the file's name, and not `close`. metrics.jsonl comes after
+    the board: a run whose last line stands there is finished.
     """
 
     def __init__(self, run: Path, from_step: int = 0):
-        self.metrics, self.samples, self.tensorboard = run / "metrics.jsonl", run / "samples.txt", run / "tensorboard"
+        self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
         if self.metrics.exists():
             kept = [event for event in read_metrics(run) if event["step"] <= from_step]
             replace_text(self.metrics, "".join(json.dumps(event) + "\n" for event in kept))
             replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
-        with named(self.tensorboard):
-            self.board = tensorboard(run, from_step)
-        self.file = self.metrics.open("ab", buffering=0)
+        self.file = open_end(self.metrics)
+        self.board = tensorboard(run, from_step)
 
     def write(self, event: Event) -> None:
-        if isinstance(event, StepDone | Evaluated | Sampled):
-            append(self.file, json.dumps(to_dict(event)) + "\n", self.metrics)
-        if isinstance(event, Sampled):
-            with self.samples.open("ab", buffering=0) as file:
-                append(file, heard(event.step, event.text), self.samples)
         if self.board and isinstance(event, StepDone | Evaluated):
             split = "train" if isinstance(event, StepDone) else "validation"
-            with named(self.tensorboard):
-                for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
-                    if hasattr(event, name):
-                        self.board.add_scalar(f"{split}/{name}", getattr(event, name), event.step)
+            drawn = ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s")
+            self.board.draw(event.step, {f"{split}/{name}": getattr(event, name) for name in drawn if hasattr(event, name)})
+        if isinstance(event, StepDone | Evaluated | Sampled):
+            append(self.file, f"{json.dumps(to_dict(event))}\n".encode(), self.metrics)
+        if isinstance(event, Sampled):
+            with open_end(self.samples) as file:
+                append(file, heard(event.step, event.text).encode(), self.samples)
 
     def close(self) -> None:
         self.file.close()
         if self.board:
-            with named(self.tensorboard):
-                self.board.close()
+            self.board.file.close()
+
+
+class Board:
+    """A file for TensorBoard. Its own writer has a thread behind it, which on a full disk loses what it was given. Raises ImportError."""
+
+    def __init__(self, folder: Path, from_step: int):
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self.event, self.summary, self.records = Event, Summary, RecordWriter(self)
+        folder.mkdir(exist_ok=True)
+        self.path = folder / f"events.out.tfevents.{time():.6f}.{gethostname()}.{getpid()}"
+        self.file = open_end(self.path)
+        self.add(file_version="brain.Event:2")
+        if from_step:  # what an earlier file drew of later steps is taken out
+            self.add(step=from_step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def draw(self, step: int, values: dict[str, float]) -> None:
+        self.add(step=step, summary=self.summary(value=[self.summary.Value(tag=tag, simple_value=v) for tag, v in values.items()]))
+
+    def add(self, **content: Any) -> None:
+        self.records.write(self.event(wall_time=time(), **content).SerializeToString())
+
+    def write(self, record: bytes) -> None:
+        append(self.file, record, self.path)
+
+
+def open_end(path: Path) -> FileIO:
+    """A file to append to, without a buffer."""
+    return path.open("ab", buffering=0)
 
 
 def heard(step: int, text: str) -> str:
@@ -150,13 +182,12 @@ def heard(step: int, text: str) -> str:
     return f"--- step {step} ---\n{text}\n\n"
 
 
-def tensorboard(run: Path, from_step: int) -> Any:
-    """A SummaryWriter for the run, or None where the tensorboard package is not installed."""
+def tensorboard(run: Path, from_step: int) -> Board | None:
+    """A board for the run, or None where the tensorboard package is not installed."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return Board(run / "tensorboard", from_step)
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1 if from_step else None)
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

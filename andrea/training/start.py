@@ -16,6 +16,7 @@ from andrea import checkpoint
 from andrea.config import DataConfig, RunConfig, from_dict
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
+from andrea.files import named
 from andrea.machine import Choice, choose, choose_device, keep_memory, provenance
 from andrea.model import Transformer
 from andrea.training import plan, report
@@ -107,8 +108,9 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
         data = open_prepared(Path(prepared[0]))
         checkpoint.point_to_data(run, data)
     else:
-        for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
-            yield report.Working(f"text: {line}")
+        with named(run / "data"):
+            for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
+                yield report.Working(f"text: {line}")
         data = open_prepared(run / "data")
     data.tokenizer.save(run / "tokenizer.json")
     return data
