@@ -276,8 +276,11 @@ def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """A safetensors file. Raises OSError naming it where it cannot be written."""
+    path.touch()
+    mode = path.stat().st_mode  # as every other file here has it: save_file lets nobody but the owner read
     try:
         save_file({n: t.contiguous() for n, t in tensors.items()}, path, {"format_version": str(FORMAT_VERSION)})
+        path.chmod(mode)
     except SafetensorError as error:
         code = re.search(r"\(os error (\d+)\)", str(error))
         if not code:
@@ -415,6 +418,7 @@ def check_weights(path: Path, config: ModelConfig) -> None:
 def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Name -> dtype (F32, U8, ...) and shape of every tensor of a safetensors file, of which nothing else is read."""
     size_of(path)
+    path.open("rb").close()  # says why where it may not be read; safe_open says that it is not there
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, it has no iterator

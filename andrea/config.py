@@ -38,7 +38,7 @@ class ModelConfig:
         positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
         if self.d_model % self.n_head:
             raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
-        if self.mlp_ratio is not None and self.mlp_ratio > LARGEST:
+        if self.mlp_ratio is not None and abs(self.mlp_ratio) > LARGEST:
             raise ValueError(f"mlp_ratio={self.mlp_ratio} is more than any machine can hold")
         if self.mlp_width < 1:
             raise ValueError(f"the MLP would be {self.mlp_width} wide; mlp_dim or mlp_ratio must give at least 1")

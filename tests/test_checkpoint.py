@@ -1,10 +1,12 @@
 import json
+import os
 import pickle
 import shutil
 
 import pytest
 import torch
 from reference import tiny
+from safetensors import SafetensorError
 
 from andrea import checkpoint, files
 from andrea.config import RunConfig, TrainConfig
@@ -36,6 +38,25 @@ def test_what_is_saved_loads_bit_for_bit(run):
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), loaded.model.state_dict().values(), strict=True))
     assert loaded.config == RunConfig(tiny(vocab_size=257), train=TrainConfig(batch_tokens=16))
     assert checkpoint.read_state(run / "checkpoints/step-3")["windows"] == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are not Windows")
+def test_who_may_read_a_run_may_read_its_weights(run):
+    folder = checkpoint.save(run, 3, model_of(1), {"x": torch.arange(3)}, STATE, best=True)
+    assert {path.stat().st_mode for path in folder.iterdir()} == {(run / "run.json").stat().st_mode}
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_the_file(run, monkeypatch):
+    def fail(tensors, path, metadata):
+        raise SafetensorError(why)
+
+    monkeypatch.setattr(checkpoint, "save_file", fail)
+    for why, wanted in (
+        ("I/O error: No space left on device (os error 28)", r"\[Errno 28\].*x\.safetensors"),
+        ("no name", "cannot be written: no n"),
+    ):
+        with pytest.raises(OSError, match=wanted):
+            checkpoint.write_tensors(run / "x.safetensors", {})
 
 
 def test_a_tied_matrix_is_written_once_and_an_untied_one_too():

@@ -72,8 +72,8 @@ from andrea.training.start import resume, train
 from dataclasses import replace
 
 text, out = sys.argv[2], HOME
-config = override(preset("andrea-1m"), *"vocab_size=300 context=16 n_layer=1 n_head=1 d_model=16 batch_tokens=64 eval_tokens=64 steps=12".split(),
-                  "save_every=2", "evaluate_every=3", "sample_every=4")
+tiny = "vocab_size=300 context=16 n_layer=1 n_head=1 d_model=16 batch_tokens=64 eval_tokens=64 steps=12"
+config = override(preset("andrea-1m"), *tiny.split(), "save_every=2", "evaluate_every=3", "sample_every=4")
 config = replace(config, data=replace(config.data, paths=(text,)))
 prepare(config.data, 300, out / "prepared")
 pointing = replace(config, data=replace(config.data, paths=(str(out / "prepared"),)))
@@ -88,8 +88,14 @@ with checkpoint.unfinished(out / "again") as made:
     (made / "data").mkdir()
     shutil.copytree(made, out / "left")
 list(train(config, out / "left"))
-for command in (["eval", str(out / "run")], ["eval", str(out / "run"), text], ["generate", str(out / "run"), "def", "--max-tokens", "5"],
-                ["data", text, "--out", str(out / "other"), "--vocab-size", "300"], ["runs", str(out / "run"), "--png", str(out / "x.png")]):
+run = str(out / "run")
+for command in (
+    ["eval", run],
+    ["eval", run, text],
+    ["generate", run, "def", "--max-tokens", "5"],
+    ["data", text, "--out", str(out / "other"), "--vocab-size", "300"],
+    ["runs", run, "--png", str(out / "x.png")],
+):
     app(command, standalone_mode=False)
 print()
 print(json.dumps(REFUSED))
@@ -124,11 +130,8 @@ def test_the_life_of_a_run_keeps_windows_rules(tmp_path, text_file):
 @pytest.mark.parametrize("call", ["os.replace(f, g)", "f.rename(g)", "f.unlink()", "shutil.rmtree(f.parent)", "f.parent.rename(g)"])
 @pytest.mark.parametrize("use", ["h = f.open()", "import mmap; o = f.open('r+b'); h = mmap.mmap(o.fileno(), 0); o.close()"])
 def test_the_emulation_refuses_what_windows_refuses(tmp_path, call, use):
-    code = (
-        RULES
-        + f"(HOME / 'a').mkdir(); f, g = HOME / 'a' / 'f', HOME / 'g'; f.write_text('x')\n{use}\ntry: {call}\nexcept PermissionError: print(1)"
-    )
-    code += f"\nh.close()\n{call}\nprint(2)"
+    files = "(HOME / 'a').mkdir(); f, g = HOME / 'a' / 'f', HOME / 'g'; f.write_text('x')"
+    code = f"{RULES}\n{files}\n{use}\ntry: {call}\nexcept PermissionError: print(1)\nh.close()\n{call}\nprint(2)"
     done = start(code, tmp_path)
     assert done.stdout.split() == ["1", "2"], done.stderr
 
