@@ -46,17 +46,17 @@ def test_who_may_read_a_run_may_read_its_weights(run):
     assert {path.stat().st_mode for path in folder.iterdir()} == {(run / "run.json").stat().st_mode}
 
 
-def test_weights_that_cannot_be_written_are_an_error_of_the_file(run, monkeypatch):
+@pytest.mark.parametrize(
+    ("why", "wanted"),
+    [("I/O error: No space left on device (os error 28)", r"\[Errno 28\].*x\.safetensors"), ("no name", "cannot be written: no n")],
+)
+def test_weights_that_cannot_be_written_are_an_error_of_the_file(run, monkeypatch, why, wanted):
     def fail(tensors, path, metadata):
         raise SafetensorError(why)
 
     monkeypatch.setattr(checkpoint, "save_file", fail)
-    for why, wanted in (
-        ("I/O error: No space left on device (os error 28)", r"\[Errno 28\].*x\.safetensors"),
-        ("no name", "cannot be written: no n"),
-    ):
-        with pytest.raises(OSError, match=wanted):
-            checkpoint.write_tensors(run / "x.safetensors", {})
+    with pytest.raises(OSError, match=wanted):
+        checkpoint.write_tensors(run / "x.safetensors", {})
 
 
 def test_a_tied_matrix_is_written_once_and_an_untied_one_too():
