@@ -5,31 +5,45 @@
     RUN/metrics.jsonl    RUN/samples.txt
     RUN/checkpoints/step-N/   model.safetensors  train.safetensors  state.json  manifest.json (written last)
     RUN/last  RUN/best   small files naming a step
+    RUN/unfinished.txt   until run.json is there: the folder is being made, or was left by a program that was killed
 
 A checkpoint is built beside its place and moved there whole; the small files are replaced, never rewritten. Nothing is a pickle.
 """
 
 import hashlib
-import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from andrea.config import FORMAT_VERSION, Damaged, RunConfig, from_dict, to_dict
+from andrea.accounting import parameters
+from andrea.config import FORMAT_VERSION, ModelConfig, RunConfig, from_dict, to_dict
 from andrea.data.prepare import Prepared, open_prepared
 from andrea.data.tokenizer import Tokenizer, load_tokenizer
+from andrea.files import Damaged, field, flush, hold, named, read_json, read_text, replace_text, shown, size_of, write_json
 from andrea.kernels import TORCH, Kernels
 from andrea.model import Transformer
 
 PAYLOAD = ("model.safetensors", "train.safetensors", "state.json")
+STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")  # the name of a checkpoint's folder
+UNFINISHED = "unfinished.txt"
+WORDS = """A run of ANDREA is being made in this folder, or its making was killed. Once it begins to learn this file is gone.
+Giving the same andrea train command again starts afresh here; or remove the folder.
+"""
+MADE = re.compile(
+    r"data|\.data\..*|tokenizer\.json(\.partial)?|run\.json\.partial|" + re.escape(UNFINISHED)
+)  # what stands in a run folder before run.json
+RESOLVED = {"device": str, "dtype": str, "compile": bool, "threads": int, "micro_batch": int, "steps": int}
+MOST_THREADS = 4096  # more than any machine has cores; asking the system for a billion ends the process
 
 
 class BrokenCheckpoint(Exception):
@@ -56,20 +70,88 @@ class Run:
 
 
 def create(out: Path) -> Path:
-    """Make the folder of a new run. Raises FileExistsError where something is already: a run is never overwritten."""
-    try:
-        out.mkdir(parents=True)
-    except FileExistsError:
-        raise FileExistsError(f"{out} exists already, and a run is never overwritten; give another name") from None
+    """Make the folder of a new run, without a mark. Raises FileExistsError as `unfinished` does."""
+    claim(out).close()
+    (out / UNFINISHED).unlink()
     return out
 
 
+@contextmanager
+def unfinished(out: Path) -> Iterator[Path]:
+    """The folder of a new run, marked as unfinished and held while run.json is not there; an error until then leaves no folder.
+
+    A folder that a killed process left unfinished is taken and emptied. Raises FileExistsError for one that is being made by another
+    process, and for any other that is there: a run is never overwritten.
+    """
+    marker = claim(out)
+    try:
+        yield out
+    except BaseException:
+        if not (out / "run.json").exists():
+            empty(out)
+        raise
+    finally:
+        marker.close()  # first: Windows removes no open file
+        with suppress(OSError):
+            (out / UNFINISHED).unlink()
+        if not (out / "run.json").exists():
+            with suppress(OSError):
+                out.rmdir()  # only where it is empty
+
+
+def claim(out: Path) -> BinaryIO:
+    marker = out / UNFINISHED
+    try:
+        out.mkdir(parents=True)
+    except FileExistsError:
+        if not is_left(out):
+            raise FileExistsError(f"{out} exists already, and a run is never overwritten; give another name") from None
+    else:
+        try:
+            with named(marker):
+                marker.write_text(WORDS, encoding="utf-8", newline="\n")
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)
+            raise
+    held = hold(marker)
+    if held is None:
+        raise FileExistsError(f"{out} is being made by another process; wait for it, or give another name")
+    if not is_left(out):  # the other has just finished
+        held.close()
+        raise FileExistsError(f"{out} exists already, and a run is never overwritten; give another name")
+    empty(out)
+    return held
+
+
+def is_left(out: Path) -> bool:
+    """Whether a folder has the mark of an unfinished run and nothing but what comes before run.json."""
+    return out.is_dir() and (out / UNFINISHED).is_file() and all(MADE.fullmatch(p.name) for p in out.iterdir())
+
+
+def empty(out: Path) -> None:
+    """Remove what an unfinished run has made, but its mark."""
+    for path in out.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != UNFINISHED:
+            with suppress(OSError):
+                path.unlink()
+
+
 def next_name(parent: Path, stem: str) -> Path:
-    """The first of stem-1, stem-2, ... that does not exist in parent."""
+    """The first of stem-1, stem-2, ... in parent that does not exist, or that a killed process left unfinished."""
     n = 1
-    while (parent / f"{stem}-{n}").exists():
+    while (parent / f"{stem}-{n}").exists() and not is_free(parent / f"{stem}-{n}"):
         n += 1
     return parent / f"{stem}-{n}"
+
+
+def is_free(out: Path) -> bool:
+    """Whether a folder was left unfinished and nobody is at work in it."""
+    if not is_left(out) or (held := hold(out / UNFINISHED)) is None:
+        return False
+    held.close()
+    return True
 
 
 def write_run(run: Path, config: RunConfig, resolved: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
@@ -81,14 +163,26 @@ def write_run(run: Path, config: RunConfig, resolved: Mapping[str, Any], provena
 
 def read_run(run: Path) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     """config, resolved and provenance of a run folder. Raises ValueError for a folder that is none, or newer than this program."""
+    path = run / "run.json"
     try:
-        found = read_json(run / "run.json")
+        found = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{run} is not a run folder: it has no run.json" + nearest(run)) from None
+        begun = "; its making was killed, and giving the same command again starts it afresh" if is_left(run) else nearest(run)
+        raise ValueError(f"{run} is not a run folder: it has no run.json" + begun) from None
+    check_version(path, found)
+    config, resolved, provenance = (field(found, name, dict, path) for name in ("config", "resolved", "provenance"))
+    for name in resolved.keys() & RESOLVED.keys():
+        field(resolved, name, RESOLVED[name], path)
+    field(resolved, "steps", int, path)
+    if resolved.get("dtype", "float32") not in ("float32", "bfloat16"):
+        raise Damaged(f"{path} is damaged: dtype is {shown(resolved['dtype'])}; wanted float32 or bfloat16")
+    for name, most in (("threads", MOST_THREADS), ("micro_batch", 2**31)):
+        if not 1 <= resolved.get(name, 1) <= most:
+            raise Damaged(f"{path} is damaged: {name} is {resolved[name]}; wanted 1 to {most}")
     try:
-        return from_dict(RunConfig, found["config"]), dict(found["resolved"]), dict(found["provenance"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damaged(f"{run / 'run.json'} cannot be read: {error!r}") from None
+        return from_dict(RunConfig, config), resolved, provenance
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
 
 
 def find_run(name: str | Path, parent: Path = Path("runs")) -> Path:
@@ -107,11 +201,11 @@ def nearest(run: Path) -> str:
 
 
 def check_version(path: Path, found: Mapping[str, Any]) -> None:
-    version = found.get("format_version") if isinstance(found, Mapping) else None
+    version = found.get("format_version")
     if not isinstance(version, int):
-        raise Damaged(f"{path} is damaged: it has no format_version")
+        raise Damaged(f"{path} is damaged: it has format_version {shown(version)}")
     if version > FORMAT_VERSION:
-        raise ValueError(f"{path} has format_version {version!r}; this program reads up to {FORMAT_VERSION}: update andrea")
+        raise ValueError(f"{path} has format_version {shown(version)}; this program reads up to {FORMAT_VERSION}: update andrea")
 
 
 def point_to_data(run: Path, prepared: Prepared) -> None:
@@ -129,9 +223,13 @@ def open_data(run: Path) -> Prepared:
     if not pointer.exists():
         return open_prepared(run / "data")
     found = read_json(pointer)
-    prepared = open_prepared(Path(found["path"]))
-    if prepared.fingerprint != found["fingerprint"]:
-        raise ValueError(f"{found['path']} has changed since {run} was trained on it; prepare that text again, or start a new run")
+    check_version(pointer, found)
+    folder, fingerprint = Path(field(found, "path", str, pointer)), field(found, "fingerprint", str, pointer)
+    if not folder.is_absolute() or ".." in folder.parts or "\0" in str(folder):
+        raise Damaged(f"{pointer} is damaged: path is {shown(str(folder))}; wanted the full path of a folder")
+    prepared = open_prepared(folder)
+    if prepared.fingerprint != fingerprint:
+        raise Damaged(f"{folder} has changed since {run} was trained on it; prepare that text again, or start a new run")
     return prepared
 
 
@@ -148,35 +246,52 @@ def set_weights(model: Transformer, tensors: Mapping[str, Tensor]) -> None:
     wanted = weights(model)
     if wanted.keys() != tensors.keys():
         missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
-        raise ValueError(f"the weights do not fit the model: missing {missing[:3] or 'none'}, unknown {extra[:3] or 'none'}")
+        raise Damaged(f"the weights do not fit the model: missing {missing[:3] or 'none'}, unknown {extra[:3] or 'none'}")
     for name, tensor in wanted.items():
         if tensor.shape != tensors[name].shape:
-            raise ValueError(f"{name} is {tuple(tensors[name].shape)} in the file and {tuple(tensor.shape)} in the model")
+            raise Damaged(f"{name} is {tuple(tensors[name].shape)} in the file and {tuple(tensor.shape)} in the model")
         tensor.copy_(tensors[name])  # state_dict's tensors are the parameters' own storage, detached
 
 
 def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> Path:
-    """Write step-N and make it the last (and the best, if so). A crash at any moment leaves the earlier ones whole."""
+    """Write step-N and make it the last (and the best, if so). A crash or a full disk at any moment leaves the earlier ones whole."""
     folder = run / "checkpoints" / f"step-{step}"
     if not is_whole(folder):
         building = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        save_file(
-            {n: t.contiguous() for n, t in weights(model).items()}, building / "model.safetensors", {"format_version": str(FORMAT_VERSION)}
-        )
-        save_file({n: t.contiguous() for n, t in train.items()}, building / "train.safetensors", {"format_version": str(FORMAT_VERSION)})
-        write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, "best": best, **state})
-        for name in PAYLOAD:
-            flush(building / name)
-        files = {name: {"bytes": (building / name).stat().st_size, "sha256": checksum(building / name)} for name in PAYLOAD}
-        write_json(building / "manifest.json", {"format_version": FORMAT_VERSION, "files": files})
-        shutil.rmtree(folder, ignore_errors=True)  # one that was damaged, or half removed
-        building.replace(folder)
+        try:
+            write_tensors(building / "model.safetensors", weights(model))
+            write_tensors(building / "train.safetensors", train)
+            write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, "best": best, **state})
+            for name in PAYLOAD:
+                flush(building / name)
+            files = {name: {"bytes": (building / name).stat().st_size, "sha256": checksum(building / name)} for name in PAYLOAD}
+            write_json(building / "manifest.json", {"format_version": FORMAT_VERSION, "files": files})
+            shutil.rmtree(folder, ignore_errors=True)  # one that was damaged, or half removed
+            building.replace(folder)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)  # the room that it takes is needed
+            raise
         flush(folder.parent)
     point(run, folder, best)
     prune(run)
     return folder
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file. Raises OSError naming it where it cannot be written."""
+    path.touch()
+    mode = path.stat().st_mode  # as every other file here has it: save_file lets nobody but the owner read
+    try:
+        save_file({n: t.contiguous() for n, t in tensors.items()}, path, {"format_version": str(FORMAT_VERSION)})
+        path.chmod(mode)
+    except SafetensorError as error:
+        code = re.search(r"\(os error (\d+)\)", str(error))
+        if not code:
+            raise OSError(f"{path} cannot be written: {error}") from None
+        number = int(code[1])
+        raise OSError(number, os.strerror(number), str(path), number) from None  # errno, or the last where the system is Windows
 
 
 def point(run: Path, folder: Path, best: bool) -> None:
@@ -186,9 +301,20 @@ def point(run: Path, folder: Path, best: bool) -> None:
     replace_text(run / "last", folder.name)
 
 
+def pointed(run: Path, at: str) -> str | None:
+    """The name of a checkpoint that the file `last` or `best` holds; None where it is not there or holds anything else."""
+    try:
+        name = read_text(run / at).strip()
+    except (FileNotFoundError, ValueError):
+        return None
+    return name if STEP.fullmatch(name) else None
+
+
 def prune(run: Path) -> None:
     """Remove every checkpoint that neither `last` nor `best` names, and what interrupted saves left."""
-    kept = {(run / name).read_text(encoding="utf-8").strip() for name in ("last", "best") if (run / name).exists()}
+    kept = {pointed(run, name) for name in ("last", "best") if (run / name).exists()}
+    if None in kept:
+        return  # one that is damaged might have named any of them
     for folder in (run / "checkpoints").iterdir():
         if folder.name not in kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -196,12 +322,18 @@ def prune(run: Path) -> None:
 
 def verify(folder: Path) -> None:
     """Raises BrokenCheckpoint unless every file of the manifest is there with its size and checksum."""
+    path = folder / "manifest.json"
     try:
-        manifest = read_json(folder / "manifest.json")
-        for name, wanted in manifest["files"].items():
-            if (folder / name).stat().st_size != wanted["bytes"] or checksum(folder / name) != wanted["sha256"]:
-                raise BrokenCheckpoint(f"{folder / name} is not what was written")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        manifest = read_json(path)
+        check_version(path, manifest)
+        files = field(manifest, "files", dict, path)
+        if files.keys() != set(PAYLOAD):
+            raise Damaged(f"{path} names {shown(sorted(files))}; wanted {', '.join(PAYLOAD)}")
+        for name in PAYLOAD:
+            wanted = field(files, name, dict, path)
+            if size_of(folder / name) != wanted.get("bytes") or checksum(folder / name) != wanted.get("sha256"):
+                raise Damaged(f"{folder / name} is not what was written")
+    except (OSError, ValueError) as error:
         raise BrokenCheckpoint(f"{folder} is not whole: {error}") from None
 
 
@@ -215,7 +347,7 @@ def is_whole(folder: Path) -> bool:
 
 def newest_whole(run: Path) -> tuple[Path, list[str]]:
     """The newest checkpoint that passes `verify`, and a sentence for each newer one that does not."""
-    folders = [p for p in (run / "checkpoints").glob("step-*") if p.name.removeprefix("step-").isdigit()]
+    folders = [p for p in (run / "checkpoints").glob("step-*") if STEP.fullmatch(p.name)]
     skipped: list[str] = []
     for folder in sorted(folders, key=lambda p: int(p.name.removeprefix("step-")), reverse=True):
         try:
@@ -230,13 +362,22 @@ def newest_whole(run: Path) -> tuple[Path, list[str]]:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """state.json of one checkpoint."""
-    return read_json(folder / "state.json")
+    """state.json of one checkpoint. Raises ValueError for one that is damaged or newer."""
+    path = folder / "state.json"
+    found = read_json(path)
+    check_version(path, found)
+    for name, kind in (("step", int), ("windows", int), ("tokens", int), ("best", bool), ("seconds", float)):
+        field(found, name, kind, path)
+    if found.get("best_loss") is not None:
+        field(found, "best_loss", float, path)
+    if f"step-{found['step']}" != folder.name:
+        raise Damaged(f"{path} is damaged: step is {found['step']} in {folder.name}")
+    return found
 
 
 def step_at(run: Path, at: str) -> int:
     """The step that `last` or `best` names; where it names no checkpoint, that of the newest whole one."""
-    name = (run / at).read_text(encoding="utf-8").strip() if (run / at).exists() else ""
+    name = pointed(run, at)
     if not name or not (run / "checkpoints" / name / "manifest.json").exists():
         name = newest_whole(run)[0].name
     return int(name.removeprefix("step-"))
@@ -249,53 +390,56 @@ def load(path: str | Path, at: str = "best", device: str = "cpu", kernels: Kerne
     if at not in ("best", "last"):
         raise ValueError(f"at={at!r} is neither 'best' nor 'last'")
     step = step_at(run, at)
-    model = Transformer(config.model, kernels)
-    set_weights(model, load_tensors(run / "checkpoints" / f"step-{step}" / "model.safetensors"))
+    tokenizer = load_tokenizer(run / "tokenizer.json")
+    if tokenizer.vocab_size != config.model.vocab_size:
+        raise Damaged(
+            f"{run} is damaged: its tokenizer.json has {tokenizer.vocab_size:,} ids and its model {shown(config.model.vocab_size)}"
+        )
+    model = load_model(run / "checkpoints" / f"step-{step}" / "model.safetensors", config.model, kernels)
     model.to(device).eval()
-    return Run(run, config, resolved, provenance, load_tokenizer(run / "tokenizer.json"), model, step)
+    return Run(run, config, resolved, provenance, tokenizer, model, step)
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
+def load_model(path: Path, config: ModelConfig, kernels: Kernels = TORCH) -> Transformer:
+    """The model of run.json with the weights of a file. Raises ValueError, before anything is built, where the two do not agree."""
+    check_weights(path, config)
+    model = Transformer(config, kernels)
+    set_weights(model, load_tensors(path))
+    return model
+
+
+def check_weights(path: Path, config: ModelConfig) -> None:
+    """Raises ValueError unless the header of a weights file names exactly the model's tensors, in their shapes and in float32."""
+    found = header(path)
+    n_layer = len({name.split(".")[1] for name in found if name.startswith("blocks.")})
+    if n_layer != config.n_layer:  # first: a list of a billion layers' tensors does not end
+        raise Damaged(f"{path} does not fit run.json: it has {n_layer} layers, and n_layer is {config.n_layer}")
+    wanted = {address: ("F32", shape) for address, shape in parameters(config)}
+    if wrong := sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)):
+        told = [f"{shown(one[wrong[0]][1])} in {one[wrong[0]][0]}" if wrong[0] in one else "not there" for one in (found, wanted)]
+        raise Damaged(f"{path} does not fit run.json: {shown(wrong[0])} is {told[0]} in the file and {told[1]} in the model")
+
+
+def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name -> dtype (F32, U8, ...) and shape of every tensor of a safetensors file, of which nothing else is read."""
+    size_of(path)
+    path.open("rb").close()  # says why where it may not be read; safe_open says that it is not there
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, it has no iterator
+            return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
         raise Damaged(f"{path} cannot be read as safetensors: {error}") from None
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------------
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object that write_json wrote. Raises Damaged for what is none, ValueError for one of a newer format."""
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, float32 or uint8. They are the file, mapped: copy what is kept, or Windows will not remove it."""
+    if others := {dtype for dtype, _ in header(path).values()} - {"F32", "U8"}:
+        raise Damaged(f"{path} holds tensors of {', '.join(sorted(others))}; ANDREA writes float32 and bytes alone")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} cannot be read: {error}") from None
-    check_version(path, found)
-    return found
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    replace_text(path, json.dumps(value, indent=2) + "\n")  # ASCII: a path may hold bytes that are no text
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Give path this content in one step: whoever reads it sees the old text or the new."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    flush(temporary)
-    temporary.replace(path)
-
-
-def flush(path: Path) -> None:
-    """Ask the system to put a file or folder on the disk now. Windows cannot open folders, and does not need to."""
-    if path.is_dir() and os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise Damaged(f"{path} cannot be read as safetensors: {error}") from None
 
 
 def checksum(path: Path) -> str:

@@ -3,18 +3,18 @@
 import codecs
 import encodings.aliases
 import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
+from reprlib import repr as shown  # short, however large a value a file holds
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 FORMAT_VERSION = 1
 OTHER_NAMES = {"learning_rate": "lr", "block_size": "context", "n_embd": "d_model", "batch_size": "batch_tokens", "max_iters": "steps"}
-
-
-class Damaged(ValueError):
-    """A stored file is not what was written."""
+LARGEST_FLOAT = sys.float_info.max
+LARGEST = 2**48  # of any whole number here: far above what a machine can count to, and products of two still fit a float
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class ModelConfig:
         positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
         if self.d_model % self.n_head:
             raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
+        if self.mlp_ratio is not None and abs(self.mlp_ratio) > LARGEST:
+            raise ValueError(f"mlp_ratio={self.mlp_ratio} is more than any machine can hold")
         if self.mlp_width < 1:
             raise ValueError(f"the MLP would be {self.mlp_width} wide; mlp_dim or mlp_ratio must give at least 1")
         within(self, "dropout", 0, 1, open_end=True)
@@ -177,15 +179,17 @@ def check_types(config: Any) -> None:
             read_value(name, kind, value)
         elif not any(is_a(value, option) for option in options):
             wanted = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-            raise ValueError(f"{name}={value!r} is {type(value).__name__}; wanted {wanted}")
+            raise ValueError(f"{name}={shown(value)} is {type(value).__name__}; wanted {wanted}")
 
 
 def is_a(value: Any, kind: Any) -> bool:
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    return get_origin(kind) is not Literal and isinstance(value, get_origin(kind) or kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, get_args(kind)[0]) for item in value)
+    return get_origin(kind) is not Literal and isinstance(value, kind)
 
 
 def check_encoding(name: str) -> None:
@@ -202,6 +206,8 @@ def positive(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name) < 1:
             raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+        if getattr(config, name) > LARGEST:
+            raise ValueError(f"{name}={getattr(config, name)} is more than any machine can hold")
 
 
 def within(config: Any, name: str, low: float, high: float, open_end: bool = False) -> None:
@@ -264,9 +270,11 @@ def set_fields(config: Any, changes: Mapping[str, str]) -> Any:
 def check_name(config: Any, name: str) -> None:
     names = [f.name for f in fields(config)]
     if name not in names:
-        near = get_close_matches(name, names, n=1)
+        near = get_close_matches(name[:50], names, n=1)
         kind = config.__name__ if isinstance(config, type) else type(config).__name__
-        raise ValueError(f"{kind} has no field {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names)}"))
+        raise ValueError(
+            f"{kind} has no field {shown(name)}" + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names)}")
+        )
 
 
 def read_value(name: str, kind: Any, text: str) -> Any:
@@ -276,8 +284,8 @@ def read_value(name: str, kind: Any, text: str) -> Any:
         return None if text.lower() == "none" else read_value(name, options[0], text)
     if get_origin(kind) is Literal:
         if text not in options:
-            near = get_close_matches(text, options, n=1)
-            raise ValueError(f"{name}={text!r} is not one of {', '.join(options)}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = get_close_matches(text[:50], options, n=1)
+            raise ValueError(f"{name}={shown(text)} is not one of {', '.join(options)}" + (f"; did you mean {near[0]!r}?" if near else ""))
         return text
     if get_origin(kind) is tuple:
         return tuple(part for part in text.split(",") if part)
@@ -309,7 +317,9 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(kind: type, values: Mapping[str, Any]) -> Any:
-    """Build a config from to_dict's output. Unknown keys are an error; missing ones take the default."""
+    """Build a config from to_dict's output. Missing keys take the default; any other mistake is a ValueError."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{kind.__name__} is {shown(values)}; wanted an object with its fields")
     hints = get_type_hints(kind)
     read = {}
     for name, value in values.items():

@@ -5,8 +5,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TextIO
+
+from andrea.files import replace_bytes
 
 CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # also what turns the reading direction
 
@@ -100,4 +103,6 @@ def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     known = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise ValueError(f"{path} does not end as a picture that can be drawn: {', '.join('.' + kind for kind in sorted(known))}")
-    figure.savefig(path, dpi=120)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix(".") or None, dpi=120)
+    replace_bytes(path, drawn.getvalue())

@@ -1,11 +1,14 @@
 import json
+import os
 import pickle
+import shutil
 
 import pytest
 import torch
 from reference import tiny
+from safetensors import SafetensorError
 
-from andrea import checkpoint
+from andrea import checkpoint, files
 from andrea.config import RunConfig, TrainConfig
 from andrea.data.tokenizer import byte_tokenizer
 from andrea.model import Transformer
@@ -35,6 +38,25 @@ def test_what_is_saved_loads_bit_for_bit(run):
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), loaded.model.state_dict().values(), strict=True))
     assert loaded.config == RunConfig(tiny(vocab_size=257), train=TrainConfig(batch_tokens=16))
     assert checkpoint.read_state(run / "checkpoints/step-3")["windows"] == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are not Windows")
+def test_who_may_read_a_run_may_read_its_weights(run):
+    folder = checkpoint.save(run, 3, model_of(1), {"x": torch.arange(3)}, STATE, best=True)
+    assert {path.stat().st_mode for path in folder.iterdir()} == {(run / "run.json").stat().st_mode}
+
+
+@pytest.mark.parametrize(
+    ("why", "wanted"),
+    [("I/O error: No space left on device (os error 28)", r"\[Errno 28\].*x\.safetensors"), ("no name", "cannot be written: no n")],
+)
+def test_weights_that_cannot_be_written_are_an_error_of_the_file(run, monkeypatch, why, wanted):
+    def fail(tensors, path, metadata):
+        raise SafetensorError(why)
+
+    monkeypatch.setattr(checkpoint, "save_file", fail)
+    with pytest.raises(OSError, match=wanted):
+        checkpoint.write_tensors(run / "x.safetensors", {})
 
 
 def test_a_tied_matrix_is_written_once_and_an_untied_one_too():
@@ -126,6 +148,94 @@ def test_a_run_is_never_overwritten(run):
 def test_names_are_counted_up(tmp_path):
     (tmp_path / "demo-1").mkdir()
     assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+
+
+def left(folder):
+    """What a killed process leaves: the mark, and some of what comes before run.json."""
+    with checkpoint.unfinished(folder) as made:
+        (made / "data").mkdir()
+        (made / "data" / "train-00000.tok").write_bytes(b"x")
+        (made / ".data.1a2b.part").mkdir()
+        (made / "tokenizer.json").write_text("{", encoding="utf-8")
+        shutil.copytree(made, folder.with_name("copy"))
+    shutil.rmtree(folder)
+    return folder.with_name("copy").rename(folder)
+
+
+def test_a_folder_that_was_left_unfinished_is_taken_and_emptied(tmp_path):
+    run = left(tmp_path / "demo-1")
+    assert "is being made in this folder" in (run / "unfinished.txt").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match=r"has no run\.json; its making was killed, and giving the same command again"):
+        checkpoint.read_run(run)
+    assert checkpoint.next_name(tmp_path, "demo") == run
+    with checkpoint.unfinished(run):
+        assert [p.name for p in run.iterdir()] == ["unfinished.txt"]
+        checkpoint.write_run(run, RunConfig(tiny(), train=TrainConfig(batch_tokens=16)), {"steps": 1}, {})
+    assert [p.name for p in run.iterdir()] == ["run.json"]
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        checkpoint.create(run)
+
+
+def test_create_makes_a_folder_that_was_left_new(tmp_path):
+    assert list(checkpoint.create(left(tmp_path / "demo-1")).iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["run.json", "checkpoints", "notes.txt", "last", ".git", "metrics.jsonl"])
+def test_a_folder_with_anything_else_in_it_is_never_emptied(tmp_path, name):
+    run = left(tmp_path / "demo-1")
+    (run / name).write_text("mine", encoding="utf-8")
+    assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        checkpoint.create(run)
+    assert (run / name).read_text(encoding="utf-8") == "mine"
+    assert (run / "data" / "train-00000.tok").exists()
+
+
+def test_a_link_out_of_a_folder_is_not_followed(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "book.txt").write_text("mine", encoding="utf-8")
+    run = left(tmp_path / "demo-1")
+    shutil.rmtree(run / "data")
+    try:
+        (run / "data").symlink_to(tmp_path / "mine", target_is_directory=True)
+    except OSError:
+        pytest.skip("links are not for everybody here")
+    checkpoint.create(run)
+    assert (tmp_path / "mine" / "book.txt").exists()
+    assert list(run.iterdir()) == []
+
+
+def test_a_folder_that_is_being_made_is_left_to_its_maker(tmp_path):
+    with checkpoint.unfinished(tmp_path / "demo-1") as run:
+        (run / "data").mkdir()
+        assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+        with pytest.raises(FileExistsError, match="is being made by another process; wait for it"):
+            checkpoint.create(run)
+        assert (run / "data").exists()
+
+
+def test_a_folder_that_another_finishes_at_this_moment_is_left_alone(tmp_path, monkeypatch):
+    run = left(tmp_path / "demo-1")
+
+    def slow(path):
+        (run / "run.json").write_text("{}", encoding="utf-8")  # between the look and the lock
+        return files.hold(path)
+
+    monkeypatch.setattr(checkpoint, "hold", slow)
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        checkpoint.create(run)
+    assert (run / "data").exists()
+
+
+def test_an_error_before_run_json_leaves_no_folder_and_one_after_it_keeps_all(tmp_path):
+    with pytest.raises(KeyError), checkpoint.unfinished(tmp_path / "a") as run:
+        (run / "data").mkdir()
+        raise KeyError
+    assert not run.exists()
+    with pytest.raises(KeyError), checkpoint.unfinished(tmp_path / "b") as run:
+        (run / "run.json").touch()
+        raise KeyError
+    assert [p.name for p in run.iterdir()] == ["run.json"]
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

@@ -102,6 +102,28 @@ def test_interrupting_before_the_first_step_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is not Windows")
+def test_a_run_that_was_killed_while_its_text_was_prepared_is_begun_again_by_the_same_command(tmp_path, text_file):
+    command = [sys.executable, "-m", "andrea", "train", "--json"]  # the built-in corpus takes seconds to prepare
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for _ in range(2):  # files read; tokenizer learned
+        assert json.loads(process.stdout.readline())["event"] == "Working"
+    run = tmp_path / "runs" / "andrea-1m-1"
+    assert (run / "unfinished.txt").exists()
+    held = andrea("train", text_file, "--steps", 2, "--out", run, *SMALL, cwd=tmp_path)
+    assert held.returncode == 2
+    assert "is being made by another process; wait for it" in held.stderr
+    process.kill()
+    process.communicate()
+    assert sorted(p.name for p in run.iterdir()) != ["unfinished.txt"]
+    assert "its making was killed" in andrea("generate", run, "x", cwd=tmp_path).stderr
+    again = andrea("train", text_file, "--steps", 2, *SMALL, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert [p.name for p in run.parent.iterdir()] == ["andrea-1m-1"]
+    assert not (run / "unfinished.txt").exists()
+    assert "perplexity" in again.stdout
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not Windows")
 def test_on_a_terminal_there_is_a_bar(tmp_path, text_file):
     import pty

@@ -379,8 +379,8 @@ def test_memory_that_runs_out_while_training_is_said_and_leaves_what_was_saved(t
     resource.prlimit(process.pid, resource.RLIMIT_AS, (1, 1))
     _, error = process.communicate(timeout=100)
     assert process.returncode == 1, error
-    assert error.startswith("andrea: out of memory: ")
-    assert error.endswith("; what was saved goes on with: andrea train --resume run\n")
+    assert error.startswith(("andrea: out of memory: ", "andrea: unexpected SystemError: "))  # the second where Python itself has none left
+    assert error.endswith("; to go on from the last save: andrea train --resume run\n")
     assert error.count("\n") == 1
     ((code, _, err),) = many([("generate", "run", "x", "--max-tokens", 1)], tmp_path)
     assert code == 0, err

@@ -155,6 +155,12 @@ def test_swedish_is_read_right_from_every_encoding(tmp_path, encoding, name, for
     assert contents(spooled(tmp_path / "nfc", tmp_path / "a.txt", normalize="nfc")) == {"a.txt": SWEDISH}
 
 
+def test_utf_16_without_a_mark_is_seen_in_other_scripts():
+    for text in ("Все счастливые семьи похожи друг на друга,\n" * 9, "\n\n대기 모드에서 컴퓨터를 깨울 수 없습니다. 자동 절전\n" * 4, "ja"):
+        for encoding in ("utf-16-le", "utf-16-be"):
+            assert decode(text.encode(encoding), "auto", Tally()) == text
+
+
 def test_marked_utf_16_of_either_order_and_mixed_normal_forms(tmp_path):
     both = SWEDISH + unicodedata.normalize("NFD", SWEDISH)
     (tmp_path / "a.txt").write_bytes(b"\xfe\xff" + both.encode("utf-16-be"))

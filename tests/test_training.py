@@ -16,6 +16,7 @@ from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
 
 COSINE = OptimConfig(lr=1e-3, schedule="cosine", warmup=0.1, floor=0.1)
+KEYS = ("exp_avg", "exp_avg_sq", "step")
 WSD = OptimConfig(lr=1e-3, warmup=0.1, decay=0.4, floor=0.1)
 
 
@@ -143,8 +144,12 @@ def test_moments_come_back_as_they_were():
 def test_moments_that_are_absent_or_unknown_are_refused():
     model = Transformer(tiny())
     optimizer = adamw(model, OptimConfig())
-    with pytest.raises(KeyError):
-        set_moments(model, optimizer, {})
+    whole = {f"{key}.{n}": torch.zeros(() if key == "step" else p.shape) for n, p in model.named_parameters() for key in KEYS}
+    set_moments(model, optimizer, whole)
+    name = "exp_avg.token_embed.weight"
+    for damage in ({}, {**whole, name: torch.zeros(3)}, {**whole, name: whole[name].double()}):
+        with pytest.raises(ValueError, match=rf"{name} is not there as float32 of \(61, 32\)"):
+            set_moments(model, optimizer, damage)
     with pytest.raises(ValueError, match="parameters that the model lacks"):
         set_moments(model, optimizer, {"exp_avg.nobody": torch.zeros(1)})
 

@@ -1,5 +1,6 @@
 """The command line. Every command: parse, call one function, show."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -71,6 +72,15 @@ def andrea(
 
     Start with **andrea demo**, or with a text of yours: **andrea train book.txt --minutes 5**.
     """
+
+
+def told(error: Exception) -> str:
+    """What happened, with the file's name where the system gives one, and on a full disk what to do."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    where = f": {error.filename}" if error.filename else ""
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+    return f"{error.strerror}{where}" + ("; make room, and nothing that was saved is lost" if full else "")
 
 
 def main() -> None:

@@ -52,6 +52,7 @@ def data(
       andrea train prepared --preset andrea-4m
     """
     from andrea.data.prepare import open_prepared, prepare_steps
+    from andrea.files import named
     from andrea.show import print_json
 
     given = {
@@ -68,9 +69,10 @@ def data(
     if paths and config.paths:
         raise ValueError("the text is named twice, as arguments and by --set paths; name it once")
     config = replace(config, paths=tuple(paths)) if paths else config
-    for line in prepare_steps(config, VOCAB_SIZE if vocab_size is None else vocab_size, out, workers):
-        if not json:
-            print(line, flush=True)
+    with named(out):
+        for line in prepare_steps(config, VOCAB_SIZE if vocab_size is None else vocab_size, out, workers):
+            if not json:
+                print(line, flush=True)
     report = open_prepared(out).report
     if json:
         print_json(report)

@@ -1,5 +1,6 @@
 """What went wrong, as one message, and the exit code: 2 for what was asked wrongly, 1 for what failed, 130 for Ctrl-C."""
 
+import errno
 import os
 import sys
 import traceback
@@ -12,6 +13,7 @@ from andrea.config import OTHER_NAMES, DataConfig, ModelConfig, OptimConfig, Tra
 
 OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory")  # what torch's allocators say
 LESS = "less memory is taken by a smaller preset, a shorter context, --set micro_batch=1"
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", None))
 MISSING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
@@ -68,7 +70,8 @@ def told(error: Exception, help_page: str) -> tuple[str, int]:
         if not error.strerror:  # words of our own
             return f"{error}{notes}", code
         place = f": {error.filename}" if error.filename else "" if takes_output() else ": standard output"
-        return f"{error.strerror}{place}{notes}", code
+        room = "; make room, and nothing that was saved is lost" if error.errno in FULL and error.filename else ""
+        return f"{error.strerror}{place}{room}{notes}", code
     if isinstance(error, ValueError) and raised_here(error):
         return f"{error}{notes}", 2
     return f"unexpected {type(error).__name__}: {first}; run again with --debug and report it{notes}", 1

@@ -129,12 +129,25 @@ def follow_resume(run: Path, device: str | None, json: bool) -> None:
     follow(resume(run, stop, device), stop, json)
 
 
+def way_on(run: Path, saved: bool) -> str:
+    """What to do with a run that an error has ended; a checkpoint may be whole though saving it failed."""
+    from andrea.checkpoint import newest_whole
+    from andrea.cli.progress import shell
+
+    try:
+        if not saved:
+            newest_whole(run)
+    except ValueError:
+        return f"nothing was saved yet; remove {run} and start again"
+    return f"to go on from the last save: andrea train --resume {shell(run)}"
+
+
 def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
     """Show each event: as JSON lines, with a progress bar, or as plain lines when standard error is no terminal.
 
     Ctrl-C and SIGTERM set `stop`; before the first step, or the second time, they end at once.
     """
-    from andrea.cli.progress import Bar, JsonLines, Lines, shell
+    from andrea.cli.progress import Bar, JsonLines, Lines
     from andrea.training.report import Chosen, Saved
 
     begun = saved = False
@@ -159,6 +172,6 @@ def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:
         print(f"\nandrea: interrupted; {kept}", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        if saved and not isinstance(error, ArithmeticError):  # the same steps would diverge again
-            error.add_note(f"what was saved goes on with: andrea train --resume {shell(run)}")
+        if begun and not isinstance(error, ArithmeticError):  # the same steps would diverge again
+            error.add_note(way_on(run, saved))
         raise

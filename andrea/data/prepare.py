@@ -3,7 +3,6 @@
 One separator opens every unit of either stream; where a unit is cut between the two, each part has its own.
 """
 
-import json
 import shutil
 import tempfile
 from collections import deque
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from andrea.config import DataConfig, to_dict
 from andrea.data.duplicates import Removed, distinct, overlap, without_near
@@ -25,10 +23,12 @@ from andrea.data.split import Split, shuffled, split_hash, split_tail
 from andrea.data.spool import Spool, Units
 from andrea.data.text import find
 from andrea.data.tokenizer import Tokenizer, byte_tokenizer, char_tokenizer, check_vocab_size, load_tokenizer, train_bpe
+from andrea.files import Damaged, field, hold, named, read_json, write_json
 from andrea.machine import cores
 
 FORMAT_VERSION = 1
 SAMPLE = 16_000_000  # bytes of training text that a BPE learns from
+MOST = 256 << 20  # bytes of a data.json, which names every file that was skipped
 BATCH = 1 << 20  # bytes of text that a thread encodes at a time
 
 
@@ -111,7 +111,7 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path, workers: int |
             "fingerprint": sha256("".join(hashes).encode()).hexdigest(),
             "config": to_dict(config),
         }
-        (folder / "data.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
+        write_json(folder / "data.json", report)
         finish(folder, out)
     return open_prepared(out)
 
@@ -124,18 +124,20 @@ def workshop(out: Path) -> Iterator[Path]:
     """
     folder = out.parent / f".{out.name}.part"
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock")
+    with named(folder / "lock"):
+        (folder / "lock").touch()
+    held = hold(folder / "lock")
+    if held is None:
+        raise ValueError(f"{out} is being prepared by another process; wait for it, or give another folder")
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"{out} is being prepared by another process; wait for it, or give another folder") from None
-    try:
-        for old in folder.iterdir():
-            if old.name != "lock":
-                old.unlink()
-        yield folder
+        with held, named(folder):
+            for old in folder.iterdir():
+                if old.is_dir():
+                    shutil.rmtree(old)
+                elif old.name != "lock":
+                    old.unlink()
+            yield folder
     finally:
-        lock.release()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -166,18 +168,20 @@ def open_prepared(folder: Path) -> Prepared:
     path = Path(folder) / "data.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a prepared folder: it has no data.json")
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        report["format_version"], report["train"]["tokens"], report["val"]["tokens"], report["fingerprint"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is not a report that `andrea data` wrote") from None
-    if report["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"{path} has format_version {report['format_version']}; this version of ANDREA reads {FORMAT_VERSION}")
-    train, val = (Tokens(sorted(path.parent.glob(f"{split}-*.tok"))) for split in ("train", "val"))
-    for split, tokens in (("train", train), ("val", val)):
-        if len(tokens) != report[split]["tokens"]:
-            raise ValueError(f"{folder} is damaged: {split} has {len(tokens)} tokens of {report[split]['tokens']}; prepare the data again")
-    return Prepared(path.parent, load_tokenizer(path.parent / "tokenizer.json"), train, val, report)
+    report = read_json(path, MOST)
+    if (version := field(report, "format_version", int, path)) != FORMAT_VERSION:
+        raise ValueError(f"{path} has format_version {version}; this version of ANDREA reads {FORMAT_VERSION}")
+    field(report, "fingerprint", str, path)
+    field(report, "config", dict, path)
+    splits = {}
+    for split in ("train", "val"):
+        told = field(report, split, dict, path)
+        tokens = Tokens(sorted(path.parent.glob(f"{split}-*.tok")))
+        field(told, "bytes", int, path)
+        if len(tokens) != field(told, "tokens", int, path):
+            raise Damaged(f"{folder} is damaged: {split} has {len(tokens)} tokens of {told['tokens']}; prepare the data again")
+        splits[split] = tokens
+    return Prepared(path.parent, load_tokenizer(path.parent / "tokenizer.json"), **splits, report=report)
 
 
 def is_prepared(folder: Path) -> bool:
@@ -189,7 +193,7 @@ def check_prepared(prepared: Prepared) -> None:
     """Read every token again. Raises ValueError unless they and the tokenizer are those that the fingerprint was taken of."""
     hashes = [sha256((prepared.folder / "tokenizer.json").read_bytes()).hexdigest(), prepared.train.sha256(), prepared.val.sha256()]
     if sha256("".join(hashes).encode()).hexdigest() != prepared.fingerprint:
-        raise ValueError(f"{prepared.folder} is not what was prepared: its tokens have changed; prepare the text again")
+        raise Damaged(f"{prepared.folder} is not what was prepared: its tokens have changed; prepare the text again")
 
 
 def learn(config: DataConfig, vocab_size: int, units: Units, split: Split) -> Tokenizer:

@@ -244,7 +244,7 @@ def wide_encoding(head: bytes) -> tuple[str, str] | None:
     """UTF-16 without a mark: NUL bytes in the high halves, those of spaces at least, and hardly any in the low ones."""
     n = len(head) // 2
     for order, low, high in (("le", 0, 1), ("be", 1, 0)):
-        if head[high::2].count(0) > max(1, n / 20) and head[low::2].count(0) <= head[high::2].count(0) / 50:
+        if head[high::2].count(0) > max(1, n / 20) and head[low::2].count(0) <= head[high::2].count(0) / 10:
             return f"utf-16-{order}", "utf-16"
     return None
 

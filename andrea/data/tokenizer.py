@@ -11,7 +11,7 @@ its vocabulary but not among its special tokens, so there too no text becomes on
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ import numpy as np
 import tiktoken
 import tokenizers
 
-from andrea.config import Damaged
+from andrea.files import Damaged, field, read_json, replace_text, shown
 
 FORMAT_VERSION = 1
+MOST = 256 << 20  # bytes of a tokenizer.json: one of five million ids
 SEPARATOR = "<|endoftext|>"  # its name in the file
 UNKNOWN = "\ufffd".encode()  # what an id outside the vocabulary decodes to
 # GPT-2's pieces (Radford et al. 2019, section 2.2); the possessive forms match the same and never go back.
@@ -89,7 +90,7 @@ class Tokenizer:
         return {"version": "1.0", **around, "model": model}
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(self.to_json(), ensure_ascii=False), encoding="utf-8")
+        replace_text(path, json.dumps(self.to_json(), ensure_ascii=False))
 
 
 class BPETokenizer(Tokenizer):
@@ -103,6 +104,8 @@ class BPETokenizer(Tokenizer):
         ranks = {piece: id for id, piece in enumerate(self.pieces[:-1])}
         if len(ranks) != self.separator:
             raise ValueError("two merges make the same piece, so its id would depend on the way it is reached")
+        if any(max(ranks.get(part, id) for part in pair) >= id for id, pair in enumerate(merges, 256)):
+            raise ValueError("a merge joins a piece that no merge before it makes")
         self.encoding = tiktoken.Encoding("andrea", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={})
 
     def encode_array(self, text: str) -> np.ndarray:
@@ -120,6 +123,8 @@ class CharTokenizer(Tokenizer):
     kind = "char"
 
     def __init__(self, characters: Sequence[str]):
+        if any(len(character) != 1 for character in characters) or any(a >= b for a, b in pairwise(characters)):
+            raise ValueError("the characters are not single ones in ascending order")
         super().__init__(map(utf8, characters))
         self.points = np.array([ord(character) for character in characters], dtype=np.uint32)
 
@@ -187,16 +192,17 @@ def unspell(name: str) -> bytes:
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read a tokenizer.json that `save` wrote. Raises ValueError for another's, a newer one, and a damaged one."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        mark, vocab, merges = stored["model"]["andrea"], stored["model"]["vocab"], stored["model"]["merges"]
-        version, kind = mark["format_version"], mark["kind"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged(f"{path} is not a tokenizer.json that ANDREA wrote") from None
+        stored = read_json(path, MOST)
+        model = field(stored, "model", dict, path)
+        mark, vocab, merges = field(model, "andrea", dict, path), field(model, "vocab", dict, path), field(model, "merges", list, path)
+        version, kind = mark["format_version"], field(mark, "kind", str, path)
+    except (ValueError, KeyError) as error:
+        raise Damaged(f"{path} is not a tokenizer.json that ANDREA wrote: {error}") from None
     if version != FORMAT_VERSION:
-        raise ValueError(f"{path} has format_version {version}; this version of ANDREA reads {FORMAT_VERSION}")
+        raise ValueError(f"{path} has format_version {shown(version)}; this version of ANDREA reads {FORMAT_VERSION}")
     build = {
         "bpe": lambda: BPETokenizer([(unspell(left), unspell(right)) for left, right in merges]),
-        "char": lambda: CharTokenizer(sorted(vocab, key=vocab.get)[:-1]),
+        "char": lambda: CharTokenizer(sorted(vocab, key=vocab.__getitem__)[:-1]),
         "byte": ByteTokenizer,
     }
     try:

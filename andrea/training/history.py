@@ -17,7 +17,7 @@ def row(run: Path) -> dict[str, Any]:
     """`summary`, or what is wrong with a run that cannot be read."""
     try:
         return summary(run, read_metrics(run))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, OSError) as error:
         return {"run": str(run), "state": f"unreadable: {error}"}
 
 

@@ -17,6 +17,7 @@ from andrea.config import RunConfig
 from andrea.data.prepare import Prepared
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
+from andrea.files import Damaged
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
 from andrea.model import Transformer
@@ -176,12 +177,13 @@ def generators(device: str) -> dict[str, Tensor]:
 
 
 def set_generators(saved: dict[str, Tensor], device: str) -> None:
-    """Put generators' states back. Raises KeyError if one that training draws from has no saved state."""
-    torch.set_rng_state(saved["generator.cpu"])
-    if device.startswith("cuda"):
-        torch.cuda.set_rng_state(saved["generator.cuda"], device)
-    if device == "mps":
-        torch.mps.set_rng_state(saved["generator.mps"])
+    """Put generators' states back. Raises ValueError if one that training draws from has no saved state, or one that is none."""
+    setters = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state, "mps": torch.mps.set_rng_state}
+    for name in {"cpu", torch.device(device).type}:
+        try:
+            setters[name](saved[f"generator.{name}"], *([device] if name == "cuda" else []))
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise Damaged(f"the saved state of the {name} generator cannot be used: {error}") from None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from andrea.config import OptimConfig
+from andrea.files import Damaged
 
 GROUPS = (  # (name, which parameters, whether weight decay holds): the first that fits takes the parameter
     ("vectors", lambda p: p.ndim < 2, False),  # gamma, beta, biases
@@ -29,10 +30,13 @@ def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Ten
 
 @torch.no_grad()
 def set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
-    """Put saved moments back. Raises KeyError if one is absent, ValueError if one has no parameter here."""
+    """Put copies of saved moments back. Raises ValueError if one is absent, has another shape, or has no parameter here."""
     keys = ("exp_avg", "exp_avg_sq", "step")
-    wanted = {f"{key}.{name}" for name, _ in model.named_parameters() for key in keys}
+    wanted = {f"{key}.{name}": torch.Size() if key == "step" else p.shape for name, p in model.named_parameters() for key in keys}
     if unknown := saved.keys() - wanted:
-        raise ValueError(f"optimizer state for parameters that the model lacks: {sorted(unknown)[:3]}")
+        raise Damaged(f"optimizer state for parameters that the model lacks: {sorted(unknown)[:3]}")
+    for name, shape in wanted.items():
+        if name not in saved or saved[name].shape != shape or saved[name].dtype != torch.float32:
+            raise Damaged(f"optimizer state that does not fit the model: {name} is not there as float32 of {tuple(shape)}")
     for name, p in model.named_parameters():
-        optimizer.state[p] = {key: saved[f"{key}.{name}"].to(p.device) for key in keys}
+        optimizer.state[p] = {key: saved[f"{key}.{name}"].to(p.device, copy=True) for key in keys}

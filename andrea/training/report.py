@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import asdict, dataclass
+from io import FileIO
+from os import getpid
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from time import time
+from typing import Any, get_args, get_type_hints
 
-from andrea.checkpoint import replace_text
-from andrea.config import Damaged
 from andrea.evaluate import Evaluation
+from andrea.files import Damaged, append, replace_text, shown, size_of
 from andrea.machine import Choice
 
 
@@ -100,6 +103,8 @@ class Finished:
 
 
 Event = Working | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
+KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Evaluated, Sampled)}  # what metrics.jsonl holds
+MOST = 1 << 30  # bytes of a metrics.jsonl: several million steps
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -109,7 +114,11 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 class Log:
-    """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from."""
+    """Appends events to a run folder. A resumed run first takes out what came after the checkpoint it goes on from.
+
+    Nothing waits in a buffer: on a full disk `write` raises OSError, with the file's name, and not `close`. metrics.jsonl comes after
+    the board: a run whose last line stands there is finished.
+    """
 
     def __init__(self, run: Path, from_step: int = 0):
         self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
@@ -117,25 +126,55 @@ class Log:
             kept = [event for event in read_metrics(run) if event["step"] <= from_step]
             replace_text(self.metrics, "".join(json.dumps(event) + "\n" for event in kept))
             replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
-        self.file = self.metrics.open("a", buffering=1, encoding="utf-8", newline="\n")  # a line is written when it is whole
+        self.file = open_end(self.metrics)
         self.board = tensorboard(run, from_step)
 
     def write(self, event: Event) -> None:
-        if isinstance(event, StepDone | Evaluated | Sampled):
-            self.file.write(json.dumps(to_dict(event)) + "\n")
-        if isinstance(event, Sampled):
-            with self.samples.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(heard(event.step, event.text))
         if self.board and isinstance(event, StepDone | Evaluated):
             split = "train" if isinstance(event, StepDone) else "validation"
-            for name in ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s"):
-                if hasattr(event, name):
-                    self.board.add_scalar(f"{split}/{name}", getattr(event, name), event.step)
+            drawn = ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s")
+            self.board.draw(event.step, {f"{split}/{name}": getattr(event, name) for name in drawn if hasattr(event, name)})
+        if isinstance(event, StepDone | Evaluated | Sampled):
+            append(self.file, f"{json.dumps(to_dict(event))}\n".encode(), self.metrics)
+        if isinstance(event, Sampled):
+            with open_end(self.samples) as file:
+                append(file, heard(event.step, event.text).encode(), self.samples)
 
     def close(self) -> None:
         self.file.close()
         if self.board:
-            self.board.close()
+            self.board.file.close()
+
+
+class Board:
+    """A file for TensorBoard. Its own writer has a thread behind it, which on a full disk loses what it was given. Raises ImportError."""
+
+    def __init__(self, folder: Path, from_step: int):
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self.event, self.summary, self.records = Event, Summary, RecordWriter(self)
+        folder.mkdir(exist_ok=True)
+        self.path = folder / f"events.out.tfevents.{time():.6f}.{gethostname()}.{getpid()}"
+        self.file = open_end(self.path)
+        self.add(file_version="brain.Event:2")
+        if from_step:  # what an earlier file drew of later steps is taken out
+            self.add(step=from_step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def draw(self, step: int, values: dict[str, float]) -> None:
+        self.add(step=step, summary=self.summary(value=[self.summary.Value(tag=tag, simple_value=v) for tag, v in values.items()]))
+
+    def add(self, **content: Any) -> None:
+        self.records.write(self.event(wall_time=time(), **content).SerializeToString())
+
+    def write(self, record: bytes) -> None:
+        append(self.file, record, self.path)
+
+
+def open_end(path: Path) -> FileIO:
+    """A file to append to, without a buffer."""
+    return path.open("ab", buffering=0)
 
 
 def heard(step: int, text: str) -> str:
@@ -143,23 +182,37 @@ def heard(step: int, text: str) -> str:
     return f"--- step {step} ---\n{text}\n\n"
 
 
-def tensorboard(run: Path, from_step: int) -> Any:
-    """A SummaryWriter for the run, or None where the tensorboard package is not installed."""
+def tensorboard(run: Path, from_step: int) -> Board | None:
+    """A board for the run, or None where the tensorboard package is not installed."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return Board(run / "tensorboard", from_step)
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1 if from_step else None)
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out. Raises Damaged for one that is none."""
+    """The events of metrics.jsonl, oldest first; a last line that was cut off is left out. Raises ValueError for a damaged line."""
     path = run / "metrics.jsonl"
+    if not path.exists():
+        return []
+    if (size := size_of(path)) > MOST:
+        raise Damaged(f"{path} has {size:,} bytes; no such file has more than {MOST:,}, so it is damaged or another's")
+    *whole, _ = path.read_bytes().split(b"\n")
+    return [read_event(line, f"line {number} of {path}") for number, line in enumerate(whole, 1)]
+
+
+def read_event(line: bytes, where: str) -> dict[str, Any]:
+    """One line of metrics.jsonl. Raises ValueError unless it is an event with all of its fields."""
     try:
-        *whole, _ = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
-        events = [json.loads(line) for line in whole]
+        event = json.loads(line)  # infinity is a perplexity
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
-    if not all(isinstance(event, dict) and isinstance(event.get("step"), int) and "event" in event for event in events):
-        raise Damaged(f"{path} is damaged: a line of it is no event")
-    return events
+        raise Damaged(f"{where} is damaged: {error}; remove it") from None
+    kind = event.get("event") if isinstance(event, dict) else None
+    if not isinstance(kind, str) or kind not in KEPT:
+        raise Damaged(f"{where} is damaged: it holds {shown(event)}, which is no event; remove it")
+    for name, wanted in KEPT[kind].items():
+        value, kinds = event.get(name, ...), get_args(wanted) or (wanted,)  # ... is of no kind
+        fits = type(value) in kinds or (type(value) is int and float in kinds)
+        if not fits or (type(value) is int and not 0 <= value < 2**63):
+            raise Damaged(f"{where} is damaged: {name} is {shown(value)}; remove it")
+    return event

@@ -1,7 +1,6 @@
 """From a configuration, or a run folder, to the first step: text prepared, machine chosen, model built, number of steps settled."""
 
 import copy
-import shutil
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
 from math import inf
@@ -17,6 +16,7 @@ from andrea import checkpoint
 from andrea.config import DataConfig, RunConfig, from_dict
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
+from andrea.files import named
 from andrea.machine import Choice, choose, choose_device, device_memory_bytes, keep_memory, provenance
 from andrea.model import Transformer
 from andrea.training import plan, report
@@ -31,8 +31,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     Setting `stop` saves after the running step and ends with Stopped. Raises ValueError for data or options that cannot be used,
     FileExistsError for a folder that is there.
     """
-    run = checkpoint.create(Path(out))
-    try:
+    with checkpoint.unfinished(Path(out)) as run:
         choices = choose(config.model, config.train)
         resolved = {choice.name: choice.value for choice in choices}
         least = replace(config, model=replace(config.model, vocab_size=1))
@@ -55,10 +54,6 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         setting, choice = settle_steps(setting, state, perf_counter() - began)
         config = setting.config
         checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
-    except BaseException:
-        if not (run / "run.json").exists():
-            shutil.rmtree(run, ignore_errors=True)  # nothing of a run yet: leave no folder that looks like one
-        raise
     parameters = sum(p.numel() for p in model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
     yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
@@ -73,6 +68,8 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
+    if missing := checkpoint.RESOLVED.keys() - resolved.keys():
+        raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
     folder, skipped = checkpoint.newest_whole(run)
@@ -80,9 +77,7 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(config.train.seed, resolved)
-    model = Transformer(config.model)
-    checkpoint.set_weights(model, checkpoint.load_tensors(folder / "model.safetensors"))
-    model.to(resolved["device"])
+    model = checkpoint.load_model(folder / "model.safetensors", config.model).to(resolved["device"])
     state = State(model, adamw(model, config.optim))
     saved = checkpoint.read_state(folder)
     checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
@@ -90,11 +85,8 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
     if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
         raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
-    tensors = checkpoint.load_tensors(folder / "train.safetensors")
     losses, note = compiled(model, config, resolved)
-    set_moments(model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
-    if not moved:
-        set_generators(tensors, resolved["device"])
+    restore(folder / "train.safetensors", state, None if moved else resolved["device"])
     choices = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
     notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
@@ -116,6 +108,14 @@ def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def restore(path: Path, state: State, device: str | None) -> None:
+    """Put back what the optimizer had gathered, and the random generators' states unless the device is another."""
+    tensors = checkpoint.load_tensors(path)
+    set_moments(state.model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
+    if device:
+        set_generators(tensors, device)
+
+
 def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepared]:
     """Tokens for the run: of a folder that `andrea data` made, used where it lies, or prepared into RUN/data."""
     prepared = [path for path in config.data.paths if is_prepared(Path(path))]
@@ -125,8 +125,9 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
         data = open_prepared(Path(prepared[0]))
         checkpoint.point_to_data(run, data)
     else:
-        for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
-            yield report.Working(f"text: {line}")
+        with named(run / "data"):
+            for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
+                yield report.Working(f"text: {line}")
         data = open_prepared(run / "data")
     data.tokenizer.save(run / "tokenizer.json")
     return data
