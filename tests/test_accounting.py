@@ -186,7 +186,7 @@ def test_set_changes_the_model_first() -> None:
 
 def test_a_run_folder_is_counted_by_its_own_configuration(tmp_path) -> None:
     config = RunConfig(tiny(activation="swiglu", tied=False))
-    write_run(tmp_path, config, {}, {})
+    write_run(tmp_path, config, {"steps": 1}, {})
     found = json.loads(run(str(tmp_path), "--json").output)
     assert found["total"] == count(config.model).total
     assert found["document"] == []

@@ -403,7 +403,9 @@ def test_text_does_not_depend_on_how_its_bytes_are_cut(data, cuts, stop):
 def folder(tmp_path_factory):
     """A run folder with an untrained model and byte tokens."""
     run, model = tmp_path_factory.mktemp("run"), tiny().model
-    checkpoint.write_run(run, RunConfig(model.config, DataConfig(tokenizer="byte"), train=TrainConfig(batch_tokens=CONTEXT)), {}, {})
+    checkpoint.write_run(
+        run, RunConfig(model.config, DataConfig(tokenizer="byte"), train=TrainConfig(batch_tokens=CONTEXT)), {"steps": 1}, {}
+    )
     BYTES.save(run / "tokenizer.json")
     checkpoint.save(run, 1, model, {}, {}, best=True)
     return run
