@@ -22,8 +22,10 @@ import zstandard
 from test_text import contents, read, reasons, spooled
 
 from andrea.config import DataConfig
-from andrea.data import formats
-from andrea.data.formats import own_words, visible
+from andrea.data.formats import packed, pages
+from andrea.data.formats.mail import own_words
+from andrea.data.formats.pages import visible
+from andrea.data.text import read_whole
 from andrea.data.tokenizer import train_bpe
 
 TEXT = "Å, det är en ö.\nEn rad till.\n"
@@ -99,7 +101,8 @@ def test_a_single_column_needs_no_name(tmp_path):
 @pytest.mark.parametrize("kind", ["parquet", "arrow file", "arrow stream", "feather"])
 def test_column_files_are_read_in_batches(tmp_path, kind):
     many = [f"row {i} å" for i in range(2_345)] + [None]
-    table = pyarrow.table({"n": range(len(many)), "text": many})
+    texts = pyarrow.array(many).dictionary_encode() if kind == "feather" else pyarrow.array(many, pyarrow.large_string())
+    table = pyarrow.table({"n": range(len(many)), "text": texts})
     path = tmp_path / f"a.{kind.split()[0]}"
     if kind == "parquet":
         pyarrow.parquet.write_table(table, path, row_group_size=100)
@@ -144,6 +147,16 @@ def test_a_page_gives_what_a_browser_shows():
 def test_a_page_is_read_in_the_encoding_it_declares(tmp_path, charset):
     (tmp_path / "a.html").write_bytes(PAGE.format(charset=charset).encode(charset))
     assert only(tmp_path / "a.html") == [SHOWN]
+
+
+def test_a_declared_encoding_is_taken_at_its_word_where_it_can_be(tmp_path):
+    for charset, text in (("iso-8859-15", "5 €"), ("koi8-r", "Всё"), ("shift_jis", "日本")):
+        (tmp_path / "a.html").write_bytes(f'<meta charset="{charset}"><p>{text}'.encode(charset))
+        spool = spooled(tmp_path / "spool", tmp_path / "a.html")
+        assert list(contents(spool).values()) == [text] and spool.report()["encodings"] == {charset: 1}
+    for wrong in ("utf-16", "no-such", "koi8-r", "undefined"):
+        (tmp_path / "a.html").write_bytes(f'<meta charset="{wrong}"><p>å ä ö'.encode("utf-16" if wrong == "koi8-r" else "utf-8"))
+        assert only(tmp_path / "a.html") == ["å ä ö"]
 
 
 def test_a_book_is_read_in_the_order_of_its_spine(tmp_path):
@@ -318,7 +331,7 @@ def bomb(kind: str, size: int) -> bytes:
 
 @pytest.mark.parametrize("kind", [*PACK, ".zip", ".docx"])
 def test_bombs_are_refused_before_they_fill_anything(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(formats, "ROOM", 1 << 20)
+    monkeypatch.setattr(packed, "ROOM", 1 << 20)
     (tmp_path / f"a{kind if kind in ('.zip', '.docx') else '.txt' + kind}").write_bytes(bomb(kind, 30_000_000))
     (tmp_path / "b.txt").write_text("good")
     spool = spooled(tmp_path / "spool", tmp_path)
@@ -328,15 +341,12 @@ def test_bombs_are_refused_before_they_fill_anything(tmp_path, kind, monkeypatch
 
 
 def test_a_file_that_must_be_read_whole_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "read_whole", lambda stream: formats_read_whole(stream, 1 << 20))
+    monkeypatch.setattr(pages, "read_whole", lambda stream: read_whole(stream, 1 << 20))
     (tmp_path / "a.html").write_bytes(b"a" * (1 << 20) + b"b")
     (tmp_path / "b.html").write_bytes(b"a" * (1 << 20))
     spool = spooled(tmp_path / "spool", tmp_path)
     assert [len(t) for t in contents(spool).values()] == [1 << 20]
     assert reasons(spool) == {"a.html": "it is larger than the 1 MiB that its format is read up to"}
-
-
-formats_read_whole = formats.read_whole
 
 
 @pytest.mark.parametrize(

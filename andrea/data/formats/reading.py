@@ -1,0 +1,54 @@
+"""What every reader is given, and how it says that a file or a row holds no text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, NoReturn
+
+from andrea.config import DataConfig
+from andrea.data.text import NotText, Tally, decode, text_blocks
+
+USUAL = ("us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252")
+Rows = Iterator[tuple[int, str]]  # a block of text with its row; a new row number begins a new document
+
+
+@dataclass
+class Reading:
+    """One source being read: how, and what was found so far."""
+
+    config: DataConfig
+    tally: Tally = field(default_factory=Tally)
+
+    def text(self, stream: BinaryIO) -> Iterator[str]:
+        return text_blocks(stream, self.config.encoding, self.tally)
+
+    def decode(self, data: bytes, declared: str = "") -> str:
+        """Text of bytes that name their own encoding; what names UTF-8 or a western one is often wrong, and looked at instead."""
+        declared = declared.lower()
+        if not (declared.startswith("utf") or declared in USUAL):
+            try:
+                text = data.decode(declared)
+                self.tally.encodings[declared] += 1
+                return text
+            except (LookupError, ValueError):  # unknown, or not what it says
+                pass
+        return decode(data, self.config.encoding, self.tally)
+
+    def value(self, row: Any) -> str | None:
+        """The text in a row's field, or None, counted."""
+        value = row.get(self.config.field) if isinstance(row, dict) else None
+        if not isinstance(value, str):
+            self.tally.rows_skipped[f"no text in {self.config.field!r}"] += 1
+            return None
+        return value
+
+
+def why_not(error: Exception) -> NotText:
+    """The reason why a source is not used. Zip, XML, mail and column files fail in as many ways as they can be damaged."""
+    if isinstance(error, NotText):
+        return error
+    said = getattr(error, "strerror", None)
+    return NotText(said or f"it is damaged: {str(error) or type(error).__name__}")
+
+
+def missing(package: str, what: str, extra: str = "formats") -> NoReturn:
+    raise NotText(f"{what} need the package {package}: pip install 'andrea[{extra}]'")
