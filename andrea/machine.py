@@ -150,10 +150,13 @@ def choose_device(wanted: str) -> Choice:
     import torch
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    has = ", ".join(device for device, is_there in there.items() if is_there)
     if wanted != "auto":
         kind, _, number = wanted.partition(":")
+        if kind not in there:
+            raise ValueError(f"device {wanted!r} is none of auto, {', '.join(there)}; this machine has {has}")
         if not there.get(kind) or (number and not (kind == "cuda" and number.isdigit() and int(number) < torch.cuda.device_count())):
-            raise ValueError(f"device {wanted!r} is not there; this machine has {', '.join(d for d, has in there.items() if has)}")
+            raise ValueError(f"device {wanted!r} is not there; this machine has {has}")
         return Choice("device", wanted, "asked for")
     if there["cuda"]:
         return Choice("device", "cuda", torch.cuda.get_device_name())

@@ -39,6 +39,6 @@ PRESETS = {
 def preset(name: str) -> RunConfig:
     """The preset of that name; ValueError with the nearest name otherwise."""
     if name not in PRESETS:
-        near = get_close_matches(name, PRESETS, n=1)
+        near = [known for known in PRESETS if known.endswith(f"-{name}")] or get_close_matches(name, PRESETS, n=1, cutoff=0.85)
         raise ValueError(f"there is no preset {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PRESETS)}"))
     return PRESETS[name]

@@ -143,6 +143,19 @@ def test_a_page_gives_what_a_browser_shows():
     assert visible("a<br/>b<p>c<p>d") == "a\nb\n\nc\n\nd" and visible("") == "" and visible("<p hidden>seen<p>too") == "seen\n\ntoo"
 
 
+def test_a_page_comes_out_the_same_in_pieces_and_an_endless_tag_is_refused(tmp_path, monkeypatch):
+    image = f'<img src="data:image/png;base64,{"A" * 300_000}">'
+    assert visible(PAGE.replace("<ul>", f"{image}<ul>")) == SHOWN
+    for step in (1, 7, 64):
+        monkeypatch.setattr(pages, "STEP", step)
+        assert visible(PAGE + "<p>end</p>") == f"{SHOWN}\n\nend"
+    monkeypatch.undo()
+    for opening in ("<!--", "<a href='", "</p ", "<?", "<!DOCTYPE"):
+        (tmp_path / "a.html").write_text(f"<p>good</p>{opening * 400_000}")
+        with pytest.raises(ValueError, match="a tag or a comment has no end"):
+            spooled(tmp_path / "spool", tmp_path / "a.html")
+
+
 @pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "windows-1252", "macroman", "utf-16"])
 def test_a_page_is_read_in_the_encoding_it_declares(tmp_path, charset):
     (tmp_path / "a.html").write_bytes(PAGE.format(charset=charset).encode(charset))
@@ -254,6 +267,12 @@ def test_mails_and_mailboxes_give_their_plain_part(tmp_path, charset):
         "b.mbox#2": "Bara html å",
         "b.mbox#3": "From the start\nFrom inside",
     }
+
+
+def test_a_mail_with_an_endless_header_is_passed_over(tmp_path):
+    (tmp_path / "a.eml").write_text("Content-Type: text/plain" + "; a=b" * 400_000 + "\n\nhi")
+    (tmp_path / "b.eml").write_text("Content-Type: text/plain; charset=punycode\n\n" + "hi-b9" * 100_000)
+    assert only(tmp_path)[1:] == ["hi-b9" * 100_000]
 
 
 def test_what_is_no_mailbox_is_refused(tmp_path):

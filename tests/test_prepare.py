@@ -165,7 +165,7 @@ def test_the_report_says_what_was_asked_and_what_came_of_it(tmp_path):
     assert report["duplicates"] == {"mode": "exact", "units": 1, "bytes": 12, "paragraphs": 0, "paragraph_bytes": 0}
     assert report["normal_forms"] == {"either": 3, "composed": 1} and report["documents"] == 4
     removed = [json.loads(line) for line in (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()]
-    assert removed == [{"name": "00002.txt", "kind": "unit", "bytes": 12, "text": "hello hello"}]
+    assert removed == [{"name": "00002.txt", "kind": "unit", "bytes": 12, "text": "hello hello", "same_as": "00000.txt"}]
     assert report["config"]["paths"] == [str(tmp_path / "text")] and report["tokenizer"] == "bpe"
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "data.json",
@@ -251,7 +251,7 @@ def test_the_built_in_corpus_needs_no_paths(tmp_path):
 def test_other_text_is_encoded_whole_and_its_files_go_afterwards(tmp_path):
     documents(tmp_path / "text", ["two\n", "two\n", "é\n"])
     tokenizer = byte_tokenizer()
-    with encoded([str(tmp_path / "text")], tokenizer) as tokens:
+    with encoded(DataConfig(paths=(str(tmp_path / "text"),)), tokenizer) as tokens:
         ids = tokens.read(0, len(tokens)).tolist()
         folder = Path(tokens.shards[0].filename).parent
     assert ids == [256, *b"two\n", 256, *b"two\n", 256, *"é\n".encode()]
@@ -323,3 +323,11 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
     first = prepared.train.read(1, 1 + 20_000)
     text = prepared.tokenizer.decode(first.tolist())
     assert prepared.tokenizer.encode(text)[:19_990] == first.tolist()[:19_990]
+
+
+def test_line_ends_and_white_space_at_the_end_make_no_other_text(tmp_path):
+    texts = ["one\ntwo å\n", "three\n", "one\r\ntwo å\r\n", "three", "one\ntwo a\n"]
+    prepared = prepare(config(documents(tmp_path / "text", texts), tokenizer="byte"), 257, tmp_path / "out")
+    assert sorted(pieces(prepared, "train") + pieces(prepared, "val")) == sorted([texts[0], texts[1], texts[4]])
+    removed = [json.loads(line) for line in (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()]
+    assert [(r["name"], r["same_as"]) for r in removed] == [("00002.txt", "00000.txt"), ("00003.txt", "00001.txt")]

@@ -8,6 +8,9 @@ import typer
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.")],
     paths: Annotated[list[str] | None, typer.Argument(help="Other text to measure on. None: the run's own validation split.")] = None,
+    field: Annotated[
+        str | None, typer.Option(help="The key or column of .jsonl, .csv, .parquet that holds the text. Default: as in training.")
+    ] = None,
     at: Annotated[str, typer.Option(help="best or last.")] = "best",
     batch_rows: Annotated[int | None, typer.Option(help="Sequences at a time; changes speed and memory, not the result.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
@@ -24,6 +27,7 @@ def evaluate(
       andrea eval runs/mine other-book.txt --json
     """
     from contextlib import nullcontext
+    from dataclasses import replace
 
     from andrea.checkpoint import load
     from andrea.data.prepare import encoded
@@ -32,7 +36,9 @@ def evaluate(
     from andrea.show import print_json
 
     opened = load(run, at, choose_device(device).value)
-    with encoded(paths, opened.tokenizer) if paths else nullcontext(opened.open_data().val) as tokens:
+    data = opened.config.data
+    config = replace(data, paths=tuple(paths or ()), field=field or data.field)
+    with encoded(config, opened.tokenizer) if paths else nullcontext(opened.open_data().val) as tokens:
         result = measure(opened.model, tokens, opened.tokenizer, batch_rows)
     if json:
         print_json({"run": str(opened.path), "step": opened.step, **result.to_dict()})

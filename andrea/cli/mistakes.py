@@ -99,7 +99,7 @@ def nearest(option: str, context: Any) -> str:
         names = {f.name: f.name for section in sections for f in fields(section)}
         names = {other: names[name] for other, name in OTHER_NAMES.items() if name in names} | names
         options = {given.replace("_", "-"): f"--set {name}=VALUE" for given, name in names.items()} | options
-    near = get_close_matches(option.lstrip("-").replace("_", "-"), options, n=1)
+    near = get_close_matches(option.lstrip("-").replace("_", "-"), options, n=1, cutoff=0.7)
     return f"; did you mean {options[near[0]]}?" if near else ""
 
 

@@ -16,6 +16,7 @@ from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared,
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN, NAMES_SHOWN = 8, 3
+MUCH_SHARED = 0.2  # of validation's runs of 13 words
 WIDTH_OF_FIGURES, WIDTH_OF_BAR = 80, 24  # columns
 
 
@@ -126,7 +127,7 @@ def words(event: Event) -> list[str]:
     if isinstance(event, Working):
         return [event.text]
     if isinstance(event, Prepared):
-        return text_words(event.report)
+        return text_words(event.report) if event.new else text_words(event.report)[:1]
     if isinstance(event, Chosen):
         words_of = {True: "on", False: "off"}
         chosen = [f"{c.name}: {words_of[c.value] if isinstance(c.value, bool) else c.value} ({c.reason})" for c in event.choices]
@@ -136,7 +137,7 @@ def words(event: Event) -> list[str]:
         told = f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
         return [] if event.whole else [f"{told} on {event.targets:,} tokens of it"]  # Finished tells of the whole
     if isinstance(event, Sampled):
-        return [f"--- it says, after {event.step} steps:", event.text, "---"]
+        return [f"--- it says, after {event.step} steps:", event.text or "(nothing: it ended its document at once)", "---"]
     if isinstance(event, Stopped):
         return [f"stopped after step {event.step}; to go on: andrea train --resume {shell(event.run)}"]
     if isinstance(event, Finished):
@@ -165,24 +166,34 @@ def text_words(report: dict[str, Any]) -> list[str]:
             if left_out.get("paragraphs")
             else ""
         )
-        lines.append(f"{verb} {left_out['units']:,} duplicates, {left_out['bytes']:,} bytes{near}; duplicates.jsonl names them")
-    if (shared := report.get("overlap", {}).get("thirteen_grams")) is not None:
+        lines.append(f"{verb} {plural(left_out['units'], 'duplicate')}, {left_out['bytes']:,} bytes{near}; duplicates.jsonl names them")
+    shared = report.get("overlap", {}).get("thirteen_grams") or 0.0
+    if shared:
         lines.append(f"validation: {shared:.1%} of its runs of 13 words stand in training, too")
     lines += [f"skipped {plural(n, 'row')}: {reason}" for reason, n in report.get("rows_skipped", {}).items()]
-    return lines + skipped_words(report["skipped"])
+    lines += skipped_words(report["skipped"])
+    if shared > MUCH_SHARED:
+        lines.append(
+            f"warning: much of the validation text ({shared:.0%}) also stands in training, so that the validation loss "
+            "will look better than it is; --dedup near leaves repetitions out"
+        )
+    return lines
 
 
 def skipped_words(skipped: list[dict[str, str]]) -> list[str]:
-    """The files that were not used, those with the same reason on one line."""
+    """The files that were not used, those with the same reason on one line; first what can be mended, last what is hidden."""
     names: dict[str, list[str]] = {}
     for file in skipped:
         names.setdefault(file["reason"], []).append(file["name"])
+    order = sorted(names, key=lambda reason: (reason == "hidden") - any(word in reason for word in ("--", "pip install")))
     lines = [
-        f"skipped {', '.join(files[:NAMES_SHOWN])}" + f" and {len(files) - NAMES_SHOWN:,} more" * (len(files) > NAMES_SHOWN) + f": {reason}"
-        for reason, files in names.items()
+        f"skipped {', '.join(names[reason][:NAMES_SHOWN])}"
+        + f" and {len(names[reason]) - NAMES_SHOWN:,} more" * (len(names[reason]) > NAMES_SHOWN)
+        + f": {reason}"
+        for reason in order
     ]
-    more = [f"and {len(lines) - SKIPPED_SHOWN} more reasons to skip files; data.json names them all"] if len(lines) > SKIPPED_SHOWN else []
-    return [*lines[:SKIPPED_SHOWN], *more]
+    more = len(lines) - SKIPPED_SHOWN
+    return [*lines[:SKIPPED_SHOWN], *([f"and {plural(more, 'more reason')} to skip files; data.json names them all"] if more > 0 else [])]
 
 
 def finished_words(event: Finished) -> list[str]:

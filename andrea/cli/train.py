@@ -36,6 +36,10 @@ def train(
     tokenizer: Annotated[
         str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
     ] = None,
+    field: Annotated[str | None, typer.Option(help="The key or column of .jsonl, .csv, .parquet that holds the text.")] = None,
+    dedup: Annotated[
+        str | None, typer.Option(metavar="off|exact|near", help="Leave out equal texts; near: paragraphs that mostly stood before, too.")
+    ] = None,
     device: DeviceOption = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
     compile: Annotated[str | None, typer.Option(help="auto, on or off.")] = None,
@@ -61,6 +65,8 @@ def train(
         "train.minutes": minutes,
         "train.steps": steps,
         "data.tokenizer": tokenizer,
+        "data.field": field,
+        "data.dedup": dedup,
         "train.device": device,
         "train.dtype": dtype,
         "train.compile": compile,
@@ -107,7 +113,8 @@ def demo(
 def refuse_with_resume(options: dict[str, Any]) -> None:
     for path, value in options.items():
         if value is not None and value != [] and path != "train.device":
-            raise ValueError(f"--resume goes on with the options of the run; leave out {path.rpartition('.')[2]}, or start a new run")
+            name = "the text" if path == "paths" else f"--{path.rpartition('.')[2]}"
+            raise ValueError(f"--resume goes on with the options of the run; leave out {name}, or start a new run")
 
 
 def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> None:

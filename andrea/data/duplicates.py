@@ -50,28 +50,29 @@ class Removed:
     def __exit__(self, *error: object) -> None:
         self.file.close()
 
-    def add(self, kind: str, name: str, data: bytes) -> None:
+    def add(self, kind: str, name: str, data: bytes, same_as: str | None = None) -> None:
         self.counts["units" if kind == "unit" else "paragraphs"] += 1
         self.counts["bytes" if kind == "unit" else "paragraph_bytes"] += len(data)
         start = data[: 4 * SHOWN].decode("utf-8", "ignore").strip()[:SHOWN]
-        self.file.write(json.dumps({"name": name, "kind": kind, "bytes": len(data), "text": start}) + "\n")
+        self.file.write(json.dumps({"name": name, "kind": kind, "bytes": len(data), "text": start, "same_as": same_as}) + "\n")
 
 
 def distinct(units: Units, spool: Spool, removed: Removed, remove: bool) -> np.ndarray:
     """The indices of the units to keep, in order: the first of each, or all where nothing is to be removed; repetitions are counted."""
-    first = first_of_each(units)
-    again = np.flatnonzero(~first)
+    first, names = first_of_each(units), units.rows["document"]
+    again = np.flatnonzero(first != np.arange(len(units)))
     for index, data in zip(again.tolist(), units.read_bytes(again), strict=True):
-        removed.add("unit", spool.name(int(units.rows["document"][index])), data)
-    return np.flatnonzero(first) if remove else np.arange(len(units))
+        removed.add("unit", spool.name(int(names[index])), data, spool.name(int(names[first[index]])))
+    return np.flatnonzero(first == np.arange(len(units))) if remove else np.arange(len(units))
 
 
 def first_of_each(units: Units) -> np.ndarray:
-    """Whether a unit is the first with its hash, (n,)."""
+    """The index of the first unit with the same hash, (n,)."""
     order = np.lexsort((units.rows["check"], units.rows["hash"]))  # stable: of equal ones the first comes first
     hashes = units.rows[["hash", "check"]][order]
-    first = np.empty(len(units), bool)
-    first[order] = np.append(True, hashes[1:] != hashes[:-1])
+    begins = np.append(True, hashes[1:] != hashes[:-1])
+    first = np.empty(len(units), np.int64)
+    first[order] = order[begins][np.cumsum(begins) - 1]
     return first
 
 

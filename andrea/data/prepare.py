@@ -6,7 +6,7 @@ One separator opens every unit of either stream; where a unit is cut between the
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -274,11 +274,11 @@ def write_unit(writer: ShardWriter, ids: np.ndarray, separator: int) -> None:
 
 
 @contextmanager
-def encoded(paths: Sequence[str], tokenizer: Tokenizer) -> Iterator[Tokens]:
-    """Any text as one sequence of tokens, undivided and with its duplicates, from temporary files that go when the block ends."""
+def encoded(config: DataConfig, tokenizer: Tokenizer) -> Iterator[Tokens]:
+    """The text of config as one sequence of tokens, undivided and with its duplicates, from temporary files that go when the block ends."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        spool = Spool(folder, DataConfig(paths=tuple(paths)))
+        spool = Spool(folder, config)
         for _ in spool.fill():
             pass
         units = spool.units()

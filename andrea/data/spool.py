@@ -9,6 +9,7 @@ bytes for each unit, and the names of the sources.
 """
 
 import unicodedata
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -65,6 +66,7 @@ class Spool:
                     self.sources.pop()
                 else:
                     self.files += 1
+                    reading.tally.encodings = Counter(set(reading.tally.encodings))  # a file with many mails is one file
                     self.tally.add(reading.tally)
         if not writer.count:
             raise ValueError(self.nothing_found())
@@ -91,7 +93,7 @@ class Spool:
             why = f"{skipped[0]['name']} was skipped: {skipped[0]['reason']}"
         else:
             why = f"all {len(skipped)} files were skipped, the first ({skipped[0]['name']}) because {skipped[0]['reason']}"
-        return f"no text in {where}: {why}; give text files, or folders that hold some"
+        return f"no text in {where}: {why}" + "; give text files, or folders that hold some" * (len(skipped) != 1)
 
     def report(self) -> dict[str, Any]:
         """What was read, for data.json."""
@@ -225,8 +227,8 @@ def places(rows: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def digest(data: bytes) -> tuple[int, int]:
-    """128 bits that stand for a unit."""
-    hashed = blake2b(data, digest_size=16).digest()
+    """128 bits that stand for a unit; units that differ in line ends, or in white space at their end, have the same."""
+    hashed = blake2b(data.replace(b"\r\n", b"\n").rstrip(), digest_size=16).digest()
     return int.from_bytes(hashed[:8], "big"), int.from_bytes(hashed[8:], "big")
 
 

@@ -41,6 +41,7 @@ MULTIBYTE = re.compile(
     rb"((?:[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+)"
 )
+MADE = "a run or prepared text, which is made from text and is none itself"
 CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # what text does not hold
 ASCII = bytes(range(128))
 WESTERN = "".join(chr(i) if c == "\ufffe" else c for i, c in enumerate(encodings.cp1252.decoding_table))  # Latin-1 where cp1252 has a hole
@@ -116,10 +117,11 @@ def sources_at(path: str) -> Iterator[Source]:
 
 def nearest_name(path: Path) -> str | None:
     try:
-        near = get_close_matches(path.name, [found.name for found in path.parent.iterdir()], n=1)
+        names = {found.stem: found.name for found in path.parent.iterdir()}
     except OSError:
         return None
-    return str(path.with_name(near[0])) if near else None
+    near = get_close_matches(path.stem, names, n=1)
+    return str(path.with_name(names[near[0]])) if near else None
 
 
 def walk(root: Path, without: frozenset[str] = frozenset()) -> Iterator[Source]:
@@ -131,11 +133,11 @@ def walk(root: Path, without: frozenset[str] = frozenset()) -> Iterator[Source]:
 
     for folder, inner, names in os.walk(root, onerror=unreadable):
         here = Path(folder)
-        if "run.json" in names or {"data.json", "tokenizer.json"} <= set(names):
+        if {"run.json", "unfinished.txt"} & set(names) or {"data.json", "tokenizer.json"} <= set(names):
             inner.clear()
-            found.append(refused(below(root, folder), "a run or prepared text: made from text, and none itself"))
+            found.append(refused(below(root, folder), MADE if here != root else f"{root} is {MADE}"))
             continue
-        hidden = [name for name in (*inner, *names) if name.startswith(".")]
+        hidden = [name for name in (*inner, *names) if name.startswith(".") and not name.endswith(".part")]
         found += [refused(below(root, here / name), "hidden") for name in hidden]
         inner[:] = [name for name in inner if not name.startswith(".") and name not in without]
         found += [file_source(below(root, here / name), here / name) for name in names if not name.startswith(".")]

@@ -23,10 +23,11 @@ class Working:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The text is tokens now. report is data.json's content."""
+    """The text is tokens now. report is data.json's content; `new` says that it was made for this run, and not long before."""
 
     run: Path
     report: dict[str, Any]
+    new: bool
 
 
 @dataclass(frozen=True)

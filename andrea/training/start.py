@@ -37,8 +37,8 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         least = replace(config, model=replace(config.model, vocab_size=1))
         rows_that_fit(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
         data = yield from prepare_into(run, config)
-        yield report.Prepared(run, data.report)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size), data=data_config(config.data, data))
+        yield report.Prepared(run, data.report, data.folder.parent == run.resolve())
         sampler = Sampler(data.train, config.model.context, config.train.seed)
         resolved["micro_batch"] = rows_that_fit(config, resolved)
         set_up_machine(config.train.seed, resolved)

@@ -20,6 +20,9 @@ OLD = re.compile(  # all below is a signature, or somebody else's mail
 )
 
 
+HEADER = 100_000  # characters: email takes the square of it to read the parameters of one
+
+
 def own_words(mail: str) -> str:
     """A mail without what it quotes, the line that says who wrote it, what follows an `Original Message` mark, and the signature."""
     found = OLD.search(mail)
@@ -34,7 +37,8 @@ def own_words(mail: str) -> str:
 
 
 def mail_text(data: bytes, reading: Reading) -> str:
-    parts = [part for part in email.message_from_bytes(data).walk() if part.get_content_disposition() != "attachment"]
+    whole = [part for part in email.message_from_bytes(data).walk() if max((len(str(v)) for v in part.values()), default=0) <= HEADER]
+    parts = [part for part in whole if part.get_content_disposition() != "attachment"]
     for kind in ("text/plain", "text/html"):
         bodies = [(cast(bytes, p.get_payload(decode=True)), p.get_content_charset("utf-8")) for p in parts if p.get_content_type() == kind]
         if bodies:

@@ -14,6 +14,8 @@ from andrea.data.formats.packed import Budget, measured, seekable
 from andrea.data.formats.reading import Reading, Rows
 from andrea.data.text import MARKS, NotText, read_whole
 
+STEP = 65_536  # characters of a page
+
 
 class Page(HTMLParser):
     """Collects what a browser would show, a line or a blank line between blocks, a tab between cells."""
@@ -85,8 +87,13 @@ def unseen(attributes: dict[str, str | None]) -> bool:
 
 def visible(markup: str) -> str:
     """The text that a browser would show of a page."""
-    page = Page()
-    page.feed(markup)
+    page, start, step = Page(), 0, STEP
+    while start < len(markup):
+        page.feed(markup[start : start + step])
+        start += step
+        step = max(STEP, len(page.rawdata))  # a tag that is still open is looked at again: the longer it is, the fewer times
+    if len(page.rawdata) > STEP:
+        raise NotText("it is damaged: a tag or a comment has no end")  # html.parser would look for one from every < on
     page.close()
     return "".join(page.parts)
 

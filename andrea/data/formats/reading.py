@@ -8,6 +8,7 @@ from andrea.config import DataConfig
 from andrea.data.text import NotText, Tally, decode, text_blocks
 
 USUAL = ("us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252")
+NO_TEXT = ("idna", "punycode", "unicode_escape", "raw_unicode_escape")  # which Python counts as encodings of text
 Rows = Iterator[tuple[int, str]]  # a block of text with its row; a new row number begins a new document
 
 
@@ -24,7 +25,7 @@ class Reading:
     def decode(self, data: bytes, declared: str = "") -> str:
         """Text of bytes that name their own encoding; what names UTF-8 or a western one is often wrong, and looked at instead."""
         declared = declared.lower()
-        if not (declared.startswith("utf") or declared in USUAL):
+        if not (declared.startswith("utf") or declared in (*USUAL, *NO_TEXT)):
             try:
                 text = data.decode(declared)
                 self.tally.encodings[declared] += 1
