@@ -153,10 +153,10 @@ def choose_device(wanted: str) -> Choice:
     has = ", ".join(device for device, is_there in there.items() if is_there)
     if wanted != "auto":
         kind, _, number = wanted.partition(":")
-        if kind not in there:
-            raise ValueError(f"device {wanted!r} is none of auto, {', '.join(there)}; this machine has {has}")
         if not there.get(kind) or (number and not (kind == "cuda" and number.isdigit() and int(number) < torch.cuda.device_count())):
-            raise ValueError(f"device {wanted!r} is not there; this machine has {has}")
+            raise ValueError(
+                f"device {wanted!r} is not there; this machine has {has}" + "; cuda is Nvidia's GPU, mps Apple's" * (kind not in there)
+            )
         return Choice("device", wanted, "asked for")
     if there["cuda"]:
         return Choice("device", "cuda", torch.cuda.get_device_name())
