@@ -84,16 +84,20 @@ def test_another_field_is_named_and_a_wrong_one_told(tmp_path):
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
 def test_separated_values_are_read_by_their_header(tmp_path, name, delimiter):
-    lines = [delimiter.join(("id", "text")), *(delimiter.join((str(i), f'"{t}"')) for i, t in enumerate(ROWS)), "4"]
+    texts = ROWS if name == "a.csv" else ['"first" row å', "second row ö", '"third']  # .tsv knows no quotation marks
+    cells = [f'"{t}"' for t in texts] if name == "a.csv" else texts
+    more = delimiter.join(("5", "one", "too many"))
+    lines = [delimiter.join(("id", "text")), *(delimiter.join((str(i), t)) for i, t in enumerate(cells)), "4", more]
     (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="cp1252", newline="")
     spool = spooled(tmp_path / "spool", tmp_path / name)
-    assert list(contents(spool).values()) == ROWS
-    assert spool.report()["rows_skipped"] == {"no text in 'text'": 1} and spool.report()["encodings"] == {"cp1252": 1}
+    assert list(contents(spool).values()) == texts
+    assert spool.report()["rows_skipped"] == {"no text in 'text'": 1, "more cells than the header has": 1}
+    assert spool.report()["encodings"] == {"cp1252": 1}
 
 
 def test_a_single_column_needs_no_name(tmp_path):
-    (tmp_path / "a.csv").write_text("line\none\ntwo\n")
-    assert only(tmp_path / "a.csv") == ["one", "two"]
+    (tmp_path / "a.csv").write_text('line\none\ntwo, with a comma\n"three"\n')
+    assert only(tmp_path / "a.csv") == ["one", "two, with a comma", "three"]
     (tmp_path / "b.csv").write_text("")
     assert only(tmp_path / "b.csv") == []
 
@@ -163,11 +167,14 @@ def test_a_page_is_read_in_the_encoding_it_declares(tmp_path, charset):
 
 
 def test_a_declared_encoding_is_taken_at_its_word_where_it_can_be(tmp_path):
-    for charset, text in (("iso-8859-15", "5 €"), ("koi8-r", "Всё"), ("shift_jis", "日本")):
+    for charset, text in (("iso-8859-15", "5 €"), ("koi8-r", "Всё"), ("shift_jis", "日本"), ("gb2312", "中文")):
         (tmp_path / "a.html").write_bytes(f'<meta charset="{charset}"><p>{text}'.encode(charset))
         spool = spooled(tmp_path / "spool", tmp_path / "a.html")
         assert list(contents(spool).values()) == [text] and spool.report()["encodings"] == {charset: 1}
-    for wrong in ("utf-16", "no-such", "koi8-r", "undefined"):
+    (tmp_path / "a.html").write_bytes(b"<meta charset=gb2312><p>\xff\xff")
+    with pytest.raises(ValueError, match="it is not the gb2312 that it says it is"):
+        spooled(tmp_path / "spool", tmp_path / "a.html")
+    for wrong in ("utf-16", "no-such", "koi8-r", "undefined", "shift_jis"):
         (tmp_path / "a.html").write_bytes(f'<meta charset="{wrong}"><p>å ä ö'.encode("utf-16" if wrong == "koi8-r" else "utf-8"))
         assert only(tmp_path / "a.html") == ["å ä ö"]
 
@@ -195,7 +202,7 @@ def test_a_book_is_read_in_the_order_of_its_spine(tmp_path):
 def test_a_word_document_gives_paragraphs_cells_and_notes(tmp_path):
     space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:mc="urn:mc"'
     body = (
-        "<w:p><w:r><w:t>Första </w:t></w:r><w:r><w:t>å</w:t><w:tab/><w:t>x</w:t><w:br/></w:r>"
+        "<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>Första </w:t></w:r><w:r><w:t>å</w:t><w:tab/><w:t>x</w:t><w:br/></w:r>"
         "<w:del><w:r><w:delText>no</w:delText></w:r></w:del></w:p>"
         "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>cell</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
         "<mc:AlternateContent><mc:Choice><w:p><w:r><w:t>box</w:t></w:r></w:p></mc:Choice>"
@@ -275,6 +282,19 @@ def test_a_mail_with_an_endless_header_is_passed_over(tmp_path):
     assert only(tmp_path)[1:] == ["hi-b9" * 100_000]
 
 
+def test_each_part_of_a_mail_ends_at_its_own_signature_and_an_empty_one_gives_way(tmp_path):
+    mail = EmailMessage()
+    mail.set_content("first part\n-- \nme\n")
+    mail.make_mixed()
+    mail.add_attachment("second part\n", disposition="inline")
+    (tmp_path / "a.eml").write_bytes(mail.as_bytes())
+    page = EmailMessage()
+    page.set_content("\n")
+    page.add_alternative("<p>page <![CDATA[text]]></p>", subtype="html")
+    (tmp_path / "b.eml").write_bytes(page.as_bytes())
+    assert [text.split("\n") for text in only(tmp_path)] == [["first part", "", "second part", ""], ["page text"]]
+
+
 def test_what_is_no_mailbox_is_refused(tmp_path):
     (tmp_path / "a.mbox").write_text("no mailbox\n")
     with pytest.raises(ValueError, match="it is no mailbox"):
@@ -310,6 +330,7 @@ def test_archives_are_read_file_by_file(tmp_path, kind):
         "c.txt.gz": gzip.compress(b"packed"),
         "d.png": b"\x89PNG",
         "e.zip": b"PK\3\4",
+        "12:30.txt": b"noon",
     }
     escaping = {"../../evil.txt": b"evil", "/abs.txt": b"evil", "C:/x.txt": b"evil"}
     path = tmp_path / f"a.{kind}"
@@ -328,7 +349,12 @@ def test_archives_are_read_file_by_file(tmp_path, kind):
         path.write_bytes(packing(sink.getvalue()))
     before = sorted(tmp_path.rglob("*"))
     spool = spooled(tmp_path / "spool", path)
-    assert contents(spool) == {f"a.{kind}/in/a.txt": TEXT, f"a.{kind}/b.jsonl#1": "row", f"a.{kind}/c.txt.gz": "packed"}
+    assert contents(spool) == {
+        f"a.{kind}/in/a.txt": TEXT,
+        f"a.{kind}/b.jsonl#1": "row",
+        f"a.{kind}/c.txt.gz": "packed",
+        f"a.{kind}/12:30.txt": "noon",
+    }
     found = {name.removeprefix(f"a.{kind}/"): reason for name, reason in reasons(spool).items()}
     assert found == {
         "d.png": "it is a picture",

@@ -60,6 +60,8 @@ def test_files_folders_and_patterns_may_be_mixed(tmp_path, monkeypatch):
     assert [name for name, _ in read(Path("odd[1].txt"))] == ["odd[1].txt"]  # a file of that very name is no pattern
     with pytest.raises(FileNotFoundError, match=r"no file matches '\*.docx'"):
         find(["*.docx"])
+    with pytest.raises(ValueError, match="a path is empty"):
+        find([""])
 
 
 def test_a_missing_path_is_named_with_the_nearest_there_is(tmp_path):
@@ -99,6 +101,9 @@ def test_what_is_no_readable_file_is_named(tmp_path):
     (folder / "good.txt").write_text("good")
     (folder / "link.txt").symlink_to("nowhere")
     (folder / "run" / "run.json").write_text("{}")
+    (folder / "run" / "tokenizer.json").write_text("{}")
+    (folder / "novel").mkdir()
+    (folder / "novel" / "unfinished.txt").write_text("a novel")
     (folder / "run" / "samples.txt").write_text("made by a model")
     os.mkfifo(folder / "pipe")
     (folder / "gone.txt").write_text("gone")
@@ -174,6 +179,7 @@ def test_cp1252_and_what_only_latin_1_has_are_told_apart():
         (b"caf\xe9 \x81", "café \x81", "latin-1"),
         ("naïve".encode() + b" caf\xe9", "naïve café", "utf-8 + cp1252"),
         (b"plain", "plain", "utf-8"),
+        (b"\x93CAF\xc9\x94 \xabLIBERT\xc9\xbb d\xe9j\xe0", "“CAFÉ” «LIBERTÉ» déjà", "cp1252"),
     ):
         tally = Tally()
         assert decode(data, "auto", tally) == text

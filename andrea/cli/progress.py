@@ -175,7 +175,7 @@ def text_words(report: dict[str, Any]) -> list[str]:
     if shared > MUCH_SHARED:
         lines.append(
             f"warning: much of the validation text ({shared:.0%}) also stands in training, so that the validation loss "
-            "will look better than it is; --dedup near leaves repetitions out"
+            "will look better than it is" + "; --dedup near leaves repetitions out" * (left_out.get("mode") != "near")
         )
     return lines
 

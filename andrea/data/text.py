@@ -95,6 +95,8 @@ def find(paths: Sequence[str]) -> list[Source]:
 
 
 def sources_at(path: str) -> Iterator[Source]:
+    if not path.strip():
+        raise ValueError("a path is empty; name a file or a folder, or leave it out")
     if path == "-":
         yield Source("standard input", standard_input)
     elif path.startswith("hf://"):
@@ -133,7 +135,7 @@ def walk(root: Path, without: frozenset[str] = frozenset()) -> Iterator[Source]:
 
     for folder, inner, names in os.walk(root, onerror=unreadable):
         here = Path(folder)
-        if {"run.json", "unfinished.txt"} & set(names) or {"data.json", "tokenizer.json"} <= set(names):
+        if is_made(here, set(names)):
             inner.clear()
             found.append(refused(below(root, folder), MADE if here != root else f"{root} is {MADE}"))
             continue
@@ -142,6 +144,14 @@ def walk(root: Path, without: frozenset[str] = frozenset()) -> Iterator[Source]:
         inner[:] = [name for name in inner if not name.startswith(".") and name not in without]
         found += [file_source(below(root, here / name), here / name) for name in names if not name.startswith(".")]
     yield from sorted(found, key=lambda source: source.name)
+
+
+def is_made(folder: Path, names: set[str]) -> bool:
+    """Whether a folder is a run, one that is being made, or prepared text."""
+    if "unfinished.txt" in names:
+        with (folder / "unfinished.txt").open("rb") as file:
+            return file.read(15) == b"A run of ANDREA"
+    return "tokenizer.json" in names and bool({"run.json", "data.json"} & names)
 
 
 def below(root: Path, path: str | os.PathLike[str]) -> str:
@@ -224,6 +234,8 @@ class Decoder:
             except (UnicodeError, ValueError) as error:
                 raise NotText(f"it is neither UTF-8 nor {self.encoding}: {error}") from None
         parts = MULTIBYTE.split(data)
+        if len(parts) // 2 < sum(len(part.translate(None, ASCII)) for part in parts[::2]):
+            return self.western(data)  # a letter and a quotation mark after it can look like one of UTF-8
         self.utf8 = self.utf8 or len(parts) > 1
         return "".join(part.decode() if i % 2 else self.western(part) for i, part in enumerate(parts))
 

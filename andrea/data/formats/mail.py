@@ -41,9 +41,10 @@ def mail_text(data: bytes, reading: Reading) -> str:
     parts = [part for part in whole if part.get_content_disposition() != "attachment"]
     for kind in ("text/plain", "text/html"):
         bodies = [(cast(bytes, p.get_payload(decode=True)), p.get_content_charset("utf-8")) for p in parts if p.get_content_type() == kind]
-        if bodies:
-            texts = [reading.decode(body, charset) for body, charset in bodies if body]
-            return own_words("\n".join(map(visible, texts) if kind == "text/html" else texts))
+        texts = [reading.decode(body, charset) for body, charset in bodies if body]
+        own = "\n".join(own_words(visible(text) if kind == "text/html" else text) for text in texts)
+        if own.strip() or kind == "text/html":
+            return own
     return ""
 
 

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import shutil
 import tarfile
 import tempfile
@@ -137,7 +138,7 @@ def members(source: Source) -> Iterator[Source]:
 
 def leads_out(name: str) -> bool:
     path = PurePosixPath(name.replace("\\", "/"))
-    return path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
+    return path.is_absolute() or ".." in path.parts or bool(re.match("[A-Za-z]:", name))
 
 
 def open_member(opener: Callable[[], Any], budget: Budget) -> BinaryIO:

@@ -15,6 +15,7 @@ from andrea.data.formats.reading import Reading, Rows
 from andrea.data.text import MARKS, NotText, read_whole
 
 STEP = 65_536  # characters of a page
+END = 4_096  # characters of a tag that the end of a page may leave open
 
 
 class Page(HTMLParser):
@@ -48,6 +49,10 @@ class Page(HTMLParser):
         elif tag not in ("br", "td", "th"):
             self.part(tag)
             self.pre = max(0, self.pre - (tag == "pre"))
+
+    def unknown_decl(self, data: str) -> None:
+        if data.startswith("CDATA["):
+            self.handle_data(data.removeprefix("CDATA["))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if not self.hidden:
@@ -92,7 +97,7 @@ def visible(markup: str) -> str:
         page.feed(markup[start : start + step])
         start += step
         step = max(STEP, len(page.rawdata))  # a tag that is still open is looked at again: the longer it is, the fewer times
-    if len(page.rawdata) > STEP:
+    if len(page.rawdata) > END:
         raise NotText("it is damaged: a tag or a comment has no end")  # html.parser would look for one from every < on
     page.close()
     return "".join(page.parts)
@@ -138,10 +143,10 @@ def xml(data: bytes) -> ElementTree.Element:
 
 
 def docx(stream: BinaryIO, reading: Reading) -> Rows:
-    """Paragraphs, table cells and footnotes of a Word document, a blank line after each paragraph."""
+    """Paragraphs, table cells and notes of a Word document, a blank line after each paragraph."""
     with zipfile.ZipFile(seekable(stream)) as document:
         budget = Budget.of(sum(entry.compress_size for entry in document.infolist()))
-        for name in ("word/document.xml", "word/footnotes.xml"):
+        for name in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
             if name == "word/document.xml" or name in document.namelist():
                 yield 0, "".join(word_text(xml(entry_bytes(document, name, budget)), "\n\n"))
 
@@ -155,7 +160,9 @@ def word_text(node: ElementTree.Element, end: str) -> Iterator[str]:
         yield node.text or ""
     elif node.tag in (WORD + "tab", WORD + "br", WORD + "cr"):
         yield "\t" if node.tag == WORD + "tab" else "\n"
-    elif not node.tag.endswith("}Fallback"):  # of a text box: the same once more for older programs
+    elif node.tag == WORD + "noBreakHyphen":
+        yield "-"
+    elif not node.tag.endswith(("}Fallback", "}pPr")):  # the same once more for older programs; tab stops, which are no text
         for child in node:
             yield from word_text(child, "\n" if node.tag == WORD + "tc" else end)
         if node.tag == WORD + "p":

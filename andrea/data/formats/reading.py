@@ -8,8 +8,17 @@ from andrea.config import DataConfig
 from andrea.data.text import NotText, Tally, decode, text_blocks
 
 USUAL = ("us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252")
+WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949"}  # as browsers read them: encoding.spec.whatwg.org
 NO_TEXT = ("idna", "punycode", "unicode_escape", "raw_unicode_escape")  # which Python counts as encodings of text
 Rows = Iterator[tuple[int, str]]  # a block of text with its row; a new row number begins a new document
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes say themselves that they are UTF-8, by characters beyond ASCII."""
+    try:
+        return not data.isascii() and bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 @dataclass
@@ -25,12 +34,14 @@ class Reading:
     def decode(self, data: bytes, declared: str = "") -> str:
         """Text of bytes that name their own encoding; what names UTF-8 or a western one is often wrong, and looked at instead."""
         declared = declared.lower()
-        if not (declared.startswith("utf") or declared in (*USUAL, *NO_TEXT)):
+        if not (declared.startswith("utf") or declared in (*USUAL, *NO_TEXT) or is_utf8(data)):
             try:
-                text = data.decode(declared)
+                text = data.decode(WIDER.get(declared, declared))
                 self.tally.encodings[declared] += 1
                 return text
-            except (LookupError, ValueError):  # unknown, or not what it says
+            except UnicodeDecodeError as error:
+                raise NotText(f"it is not the {declared} that it says it is: {error.reason}") from None
+            except (LookupError, ValueError):  # no encoding that is known
                 pass
         return decode(data, self.config.encoding, self.tally)
 

@@ -57,15 +57,18 @@ def separated(stream: BinaryIO, reading: Reading, delimiters: str) -> Rows:
     text = lines(reading.text(stream))
     head = next(text, "")
     delimiter = max(delimiters, key=head.count)
-    rows = csv.reader(chain([head], text), delimiter=delimiter)
+    quoting: Any = csv.QUOTE_NONE if delimiters == "\t" else csv.QUOTE_MINIMAL  # text/tab-separated-values knows no quotation marks
+    rows = csv.reader(chain([head], text), delimiter=delimiter, quoting=quoting)
     header = [name.strip() for name in next(rows, [])]
     column = reading.config.field if len(header) > 1 else (header or [""])[0]
     if column not in header or not column:
         raise NotText(f"it has no column {column!r}; it has {names(header)}: choose one with --field")
     for number, row in enumerate(rows, 1):
+        if len(header) == 1:
+            row = [delimiter.join(row)]  # what looks like more columns is text
         text_of = dict(zip(header, row, strict=False)).get(column)
-        if text_of is None:
-            reading.tally.rows_skipped[f"no text in {column!r}"] += 1
+        if text_of is None or len(row) > len(header):
+            reading.tally.rows_skipped[f"no text in {column!r}" if text_of is None else "more cells than the header has"] += 1
         else:
             yield number, text_of
 
@@ -98,11 +101,16 @@ def load_pyarrow(what: str) -> Any:
     return pyarrow
 
 
+TEXT = ("string", "large_string", "string_view")  # Arrow's types of it
+
+
 def text_column(pyarrow: Any, schema: Any, reading: Reading) -> str:
     """The field, if it is a column of text. Raises NotText."""
     types, wanted = pyarrow.types, reading.config.field
     kinds = {column.name: column.type.value_type if types.is_dictionary(column.type) else column.type for column in schema}
-    texts = [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
+    texts = [
+        name for name, kind in kinds.items() if any(getattr(types, f"is_{known}")(kind) for known in TEXT if hasattr(types, f"is_{known}"))
+    ]
     if wanted not in texts:
         raise NotText(f"it has no column {wanted!r} of text; it has {names(texts) or 'none'}: choose one with --field")
     return wanted
