@@ -179,6 +179,8 @@ def test_cp1252_and_what_only_latin_1_has_are_told_apart():
         (b"caf\xe9 \x81", "café \x81", "latin-1"),
         ("naïve".encode() + b" caf\xe9", "naïve café", "utf-8 + cp1252"),
         (b"plain", "plain", "utf-8"),
+        ("åäö é\n".encode() * 3 + b"\xe5\xe4\xf6 \xe9\n" * 5, "åäö é\n" * 8, "utf-8 + cp1252"),
+        ("Всё здесь\n".encode() + b"\xe5\n", "Всё здесь\nå\n", "utf-8 + cp1252"),
         (b"\x93CAF\xc9\x94 \xabLIBERT\xc9\xbb d\xe9j\xe0", "“CAFÉ” «LIBERTÉ» déjà", "cp1252"),
     ):
         tally = Tally()

@@ -42,6 +42,8 @@ MULTIBYTE = re.compile(
     rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+)"
 )
 MADE = "a run or prepared text, which is made from text and is none itself"
+PAIR = re.compile(rb"[\xc4-\xdf][\x80-\xbf]")  # two bytes that are a letter beyond Latin-1, or a western capital and a sign
+LATIN = re.compile(MULTIBYTE.pattern.replace(rb"\xc2-\xdf", rb"\xc2\xc3", 1))
 CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # what text does not hold
 ASCII = bytes(range(128))
 WESTERN = "".join(chr(i) if c == "\ufffe" else c for i, c in enumerate(encodings.cp1252.decoding_table))  # Latin-1 where cp1252 has a hole
@@ -234,8 +236,8 @@ class Decoder:
             except (UnicodeError, ValueError) as error:
                 raise NotText(f"it is neither UTF-8 nor {self.encoding}: {error}") from None
         parts = MULTIBYTE.split(data)
-        if len(parts) // 2 < sum(len(part.translate(None, ASCII)) for part in parts[::2]):
-            return self.western(data)  # a letter and a quotation mark after it can look like one of UTF-8
+        if sum(len(part.translate(None, ASCII)) for part in parts[::2]) >= len(PAIR.findall(data)):
+            parts = LATIN.split(data)  # a capital and a quotation mark after it look like a letter of two bytes
         self.utf8 = self.utf8 or len(parts) > 1
         return "".join(part.decode() if i % 2 else self.western(part) for i, part in enumerate(parts))
 

@@ -57,8 +57,7 @@ def separated(stream: BinaryIO, reading: Reading, delimiters: str) -> Rows:
     text = lines(reading.text(stream))
     head = next(text, "")
     delimiter = max(delimiters, key=head.count)
-    quoting: Any = csv.QUOTE_NONE if delimiters == "\t" else csv.QUOTE_MINIMAL  # text/tab-separated-values knows no quotation marks
-    rows = csv.reader(chain([head], text), delimiter=delimiter, quoting=quoting)
+    rows = csv.reader(chain([head], text), delimiter=delimiter)
     header = [name.strip() for name in next(rows, [])]
     column = reading.config.field if len(header) > 1 else (header or [""])[0]
     if column not in header or not column:
