@@ -48,7 +48,9 @@ def text(tmp_path_factory, text_file):
 
 def script(name: str, *args: object, before: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """Run a function of this file in a process of its own; what it printed, a JSON line each."""
-    done = subprocess.run([*before, sys.executable, __file__, name, *map(str, args)], capture_output=True, text=True, check=False)
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # these functions fork, and OpenMP's threads do not live on in a fork
+    command = [*before, sys.executable, __file__, name, *map(str, args)]
+    done = subprocess.run(command, env=one_thread, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
