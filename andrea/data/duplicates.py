@@ -59,10 +59,10 @@ class Removed:
 
 def distinct(units: Units, spool: Spool, removed: Removed, remove: bool) -> np.ndarray:
     """The indices of the units to keep, in order: the first of each, or all where nothing is to be removed; repetitions are counted."""
-    first, names = first_of_each(units), units.rows["document"]
+    first, documents = first_of_each(units), units.rows["document"]
     again = np.flatnonzero(first != np.arange(len(units)))
     for index, data in zip(again.tolist(), units.read_bytes(again), strict=True):
-        removed.add("unit", spool.name(int(names[index])), data, spool.name(int(names[first[index]])))
+        removed.add("unit", spool.name(int(documents[index])), data, spool.name(int(documents[first[index]])))
     return np.flatnonzero(first == np.arange(len(units))) if remove else np.arange(len(units))
 
 

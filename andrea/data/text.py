@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 BLOCK = 1 << 20  # bytes read at a time
 WHOLE = 64 << 20  # bytes: the most that a format which must be read whole may have
+MADE = "a run or prepared text, which is made from text and is none itself"
 NOT_OURS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})  # folders of the standard library
 MARKS = {  # byte-order mark -> (encoding, its name in the report); UTF-32's begins with UTF-16's
     codecs.BOM_UTF32_LE: ("utf-32-le", "utf-32"),
@@ -41,9 +42,8 @@ MULTIBYTE = re.compile(
     rb"((?:[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+)"
 )
-MADE = "a run or prepared text, which is made from text and is none itself"
 PAIR = re.compile(rb"[\xc4-\xdf][\x80-\xbf]")  # two bytes that are a letter beyond Latin-1, or a western capital and a sign
-LATIN = re.compile(MULTIBYTE.pattern.replace(rb"\xc2-\xdf", rb"\xc2\xc3", 1))
+LATIN = re.compile(MULTIBYTE.pattern.replace(rb"\xc2-\xdf", rb"\xc2\xc3", 1))  # MULTIBYTE without PAIR
 CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # what text does not hold
 ASCII = bytes(range(128))
 WESTERN = "".join(chr(i) if c == "\ufffe" else c for i, c in enumerate(encodings.cp1252.decoding_table))  # Latin-1 where cp1252 has a hole
@@ -189,7 +189,7 @@ def standard_input() -> BinaryIO:
 def text_blocks(stream: BinaryIO, encoding: str, tally: Tally) -> Iterator[str]:
     """The stream's text in blocks of about BLOCK, newlines untouched, cut at line ends where there are any. Raises NotText.
 
-    With a byte-order mark, or NUL bytes at every other place, UTF-16 or UTF-32; otherwise UTF-8, and what is no UTF-8 is `encoding`.
+    With a byte-order mark, or NUL bytes in the high halves alone, UTF-16 or UTF-32; otherwise UTF-8, and what is no UTF-8 is `encoding`.
     """
     head = stream.read(BLOCK)
     if kind := next((kind for magic, kind in KINDS.items() if head.startswith(magic)), None):

@@ -18,8 +18,6 @@ WROTE = re.compile(  # the end of what stands before a quotation: one line, or t
 OLD = re.compile(  # all below is a signature, or somebody else's mail
     r"^(?:-- ?\r?$|-{2,} ?(?:Original Message|Ursprungligt meddelande|Ursprüngliche Nachricht|Message d'origine) ?-{2,})", re.M
 )
-
-
 HEADER = 100_000  # characters: email takes the square of it to read the parameters of one
 
 
@@ -37,8 +35,8 @@ def own_words(mail: str) -> str:
 
 
 def mail_text(data: bytes, reading: Reading) -> str:
-    whole = [part for part in email.message_from_bytes(data).walk() if max((len(str(v)) for v in part.values()), default=0) <= HEADER]
-    parts = [part for part in whole if part.get_content_disposition() != "attachment"]
+    short = [part for part in email.message_from_bytes(data).walk() if max((len(str(v)) for v in part.values()), default=0) <= HEADER]
+    parts = [part for part in short if part.get_content_disposition() != "attachment"]
     for kind in ("text/plain", "text/html"):
         bodies = [(cast(bytes, p.get_payload(decode=True)), p.get_content_charset("utf-8")) for p in parts if p.get_content_type() == kind]
         texts = [reading.decode(body, charset) for body, charset in bodies if body]
