@@ -68,7 +68,13 @@ def parameters(c: ModelConfig) -> list[Matrix]:
     tokens, positions = Matrix("token_embed.weight", (c.vocab_size, c.d_model)), Matrix("position_embed.weight", (c.context, c.d_model))
     blocks = [Matrix(f"blocks.{i}.{m.address}", m.shape) for i in range(c.n_layer) for m in block_parameters(c)]
     final = norm("final_norm", c.d_model) if c.norm == "pre" else []
-    return [tokens, positions, *blocks, *final, *([] if c.tied else [Matrix("unembed.weight", tokens.shape)])]
+    return [
+        tokens,
+        *([positions] if c.positions == "learned" else []),
+        *blocks,
+        *final,
+        *([] if c.tied else [Matrix("unembed.weight", tokens.shape)]),
+    ]
 
 
 def block_parameters(c: ModelConfig) -> list[Matrix]:
@@ -91,7 +97,7 @@ def norm(address: str, width: int) -> list[Matrix]:
 def count(c: ModelConfig) -> Count:
     """The sums, in closed form."""
     L, D, M = c.n_layer, c.d_model, c.mlp_width
-    tokens, positions, unembed = c.vocab_size * D, c.context * D, 0 if c.tied else c.vocab_size * D
+    tokens, positions, unembed = c.vocab_size * D, c.context * D * (c.positions == "learned"), 0 if c.tied else c.vocab_size * D
     expansions = 2 if c.activation == "swiglu" else 1  # matrices D -> M
     mlp, biases = (expansions + 1) * D * M, L * (5 * D + expansions * M) * c.bias
     inner_norms, final_norms = 2 * L * (c.norm != "none"), 1 * (c.norm == "pre")

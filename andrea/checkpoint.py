@@ -30,7 +30,7 @@ from andrea.config import FORMAT_VERSION, ModelConfig, RunConfig, from_dict, to_
 from andrea.data.prepare import Prepared, open_prepared
 from andrea.data.tokenizer import Tokenizer, load_tokenizer
 from andrea.files import Damaged, field, flush, hold, named, read_json, read_text, replace_text, shown, size_of, write_json
-from andrea.kernels import TORCH, Kernels
+from andrea.kernels import BY_NAME, TORCH, Kernels
 from andrea.model import Transformer
 
 PAYLOAD = ("model.safetensors", "train.safetensors", "state.json")
@@ -42,7 +42,7 @@ Giving the same andrea train command again starts afresh here; or remove the fol
 MADE = re.compile(
     r"data|\.data\..*|tokenizer\.json(\.partial)?|run\.json\.partial|" + re.escape(UNFINISHED)
 )  # what stands in a run folder before run.json
-RESOLVED = {"device": str, "dtype": str, "compile": bool, "threads": int, "micro_batch": int, "steps": int}
+RESOLVED = {"device": str, "dtype": str, "compile": bool, "threads": int, "kernels": str, "micro_batch": int, "steps": int}
 MOST_THREADS = 4096  # more than any machine has cores; asking the system for a billion ends the process
 
 
@@ -176,6 +176,8 @@ def read_run(run: Path) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     field(resolved, "steps", int, path)
     if resolved.get("dtype", "float32") not in ("float32", "bfloat16"):
         raise Damaged(f"{path} is damaged: dtype is {shown(resolved['dtype'])}; wanted float32 or bfloat16")
+    if resolved.get("kernels", "torch") not in BY_NAME:
+        raise Damaged(f"{path} is damaged: kernels is {shown(resolved['kernels'])}; wanted {' or '.join(BY_NAME)}")
     for name, most in (("threads", MOST_THREADS), ("micro_batch", 2**31)):
         if not 1 <= resolved.get(name, 1) <= most:
             raise Damaged(f"{path} is damaged: {name} is {resolved[name]}; wanted 1 to {most}")

@@ -28,6 +28,7 @@ class ModelConfig:
     d_model: int = 768
     mlp_ratio: float | None = None  # mlp width / d_model; None is 4, or 8/3 for swiglu
     mlp_dim: int | None = None  # wins over mlp_ratio when given
+    positions: Literal["learned", "rotary"] = "learned"  # a vector added to each, or q and k turned by it
     norm: Literal["pre", "post", "none"] = "pre"
     residual: bool = True
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
@@ -41,6 +42,10 @@ class ModelConfig:
         positive(self, "vocab_size", "context", "n_layer", "n_head", "d_model")
         if self.d_model % self.n_head:
             raise ValueError(f"d_model={self.d_model} is not a multiple of n_head={self.n_head}; every head needs the same width")
+        if self.positions == "rotary" and self.d_head % 2:
+            raise ValueError(
+                f"rotary positions turn pairs, and heads of width d_model / n_head = {self.d_head} have an odd one; change either"
+            )
         if self.mlp_ratio is not None and abs(self.mlp_ratio) > LARGEST:
             raise ValueError(f"mlp_ratio={self.mlp_ratio} is more than any machine can hold")
         if self.mlp_width < 1:
@@ -88,9 +93,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW and its learning-rate schedule. Loshchilov & Hutter 2019, arXiv:1711.05101."""
+    """The optimizer and its learning-rate schedule: training/optim.py and training/schedule.py have the sources."""
 
-    lr: float = 1e-3  # the peak
+    name: Literal["muon", "adamw"] = "muon"  # Muon for the hidden matrices and AdamW for the rest, or AdamW for all
+    lr: float = 1e-3  # AdamW's peak
+    matrix_lr: float = 0.02  # Muon's peak
+    momentum: float = 0.95  # Muon's
     schedule: Literal["wsd", "cosine"] = "wsd"  # warm-up, stable, decay; or cosine
     warmup: float = 0.02  # of the steps
     decay: float = 0.4  # of the steps, at the end (wsd only)
@@ -103,12 +111,12 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("lr", "eps"):
+        for name in ("lr", "matrix_lr", "eps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not above 0")
         for name in ("warmup", "decay", "floor"):
             within(self, name, 0, 1)
-        for name in ("beta1", "beta2"):
+        for name in ("momentum", "beta1", "beta2"):
             within(self, name, 0, 1, open_end=True)
         for name in ("weight_decay", "grad_clip"):
             within(self, name, 0, math.inf)

@@ -5,18 +5,34 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from andrea.kernels import attention, cross_entropy, gelu, layer_norm
+from andrea.kernels import attention, cross_entropy, gelu, layer_norm, rotary
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """One function per operation; the defaults are the fast ones that every machine has."""
+    """One function per operation; the defaults are torch's own, which every machine has."""
 
     gelu: Callable[[Tensor], Tensor] = gelu.gelu
     layer_norm: Callable[[Tensor, Tensor, Tensor], Tensor] = layer_norm.layer_norm
     attention: Callable[..., Tensor] = attention.attention
-    cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy.cross_entropy
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor] = cross_entropy.loss
+    rotate: Callable[[Tensor, int, int], Tensor] = rotary.rotate
 
 
 TORCH = Kernels()
-REFERENCE = Kernels(gelu.reference, layer_norm.reference, attention.reference, cross_entropy.reference)
+REFERENCE = Kernels(gelu.reference, layer_norm.reference, attention.reference, cross_entropy.reference_loss, rotary.reference)
+CPU = Kernels(gelu.GeluOnCPU.apply, layer_norm.layer_norm, attention.attention_on_cpu, cross_entropy.loss_on_cpu, rotary.rotate_on_cpu)
+BY_NAME = {"torch": TORCH, "cpu": CPU}
+
+
+def choose(device: str, compiles: bool) -> tuple[str, str]:
+    """The name of the fastest kernels for training that work here, and why."""
+    if device != "cpu":
+        return "torch", f"the vendor's own on {device}"
+    if compiles:
+        return "torch", "torch.compile makes its own of them"
+    try:
+        from andrea.kernels import loops  # noqa: F401
+    except ImportError as error:
+        return "torch", f"Numba does not run here: {error}"
+    return "cpu", "attention in chunks; GELU and the loss as compiled loops"

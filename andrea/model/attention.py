@@ -35,13 +35,17 @@ class Attention(nn.Module):
     def __init__(self, c: ModelConfig, kernels: Kernels):
         super().__init__()
         self.n_head = c.n_head
+        self.rotate = kernels.rotate if c.positions == "rotary" else None
         self.qkv = nn.Linear(c.d_model, 3 * c.d_model, bias=c.bias)
         self.attend = Attend(c.dropout, kernels)
         self.out = nn.Linear(c.d_model, c.d_model, bias=c.bias)
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)  # three of (B, H, T, K)
+        qkv = self.qkv(x)  # (B, T, 3 D)
+        if self.rotate is not None:
+            qkv = self.rotate(qkv, self.n_head, 0 if cache is None else cache.length)
+        q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))  # (B, H, T, K) each
         if cache is not None:
             k, v = cache.extend(k, v)  # (B, H, S, K)
         y = self.attend(q, k, v)  # (B, H, T, K)

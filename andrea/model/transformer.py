@@ -83,14 +83,14 @@ class Transformer(nn.Module):
         super().__init__()
         c = self.config = config
         self.token_embed = nn.Embedding(c.vocab_size, c.d_model)
-        self.position_embed = nn.Embedding(c.context, c.d_model)
+        self.position_embed = nn.Embedding(c.context, c.d_model) if c.positions == "learned" else None
         self.drop = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(BLOCKS[c.norm, c.residual](c, kernels) for _ in range(c.n_layer))
         self.final_norm = LayerNorm(c.d_model, kernels) if c.norm == "pre" else nn.Identity()
         self.unembed = nn.Linear(c.d_model, c.vocab_size, bias=False)
         if c.tied:
             self.unembed.weight = self.token_embed.weight
-        self.cross_entropy = kernels.cross_entropy
+        self.loss = kernels.loss
         initialise(self)
 
     def forward(self, ids: Tensor, targets: Tensor | None = None, cache: Sequence[LayerCache] | None = None) -> Tensor:
@@ -98,12 +98,15 @@ class Transformer(nn.Module):
 
         With a cache (one LayerCache per block) the ids follow what it already holds. Raises ValueError past the context.
         """
-        x = self.drop(self.token_embed(ids) + self.position_embed(self.positions(ids, cache)))  # (B, T, D)
+        positions = self.positions(ids, cache)
+        x = self.token_embed(ids)  # (B, T, D)
+        x = self.drop(x if self.position_embed is None else x + self.position_embed(positions))
         for block, kept in zip(self.blocks, cache or (None,) * len(self.blocks), strict=True):
             x = block(x, kept)  # (B, T, D)
         x = self.final_norm(x)  # (B, T, D)
-        logits = self.unembed(x)  # (B, T, V): x @ token_embed.T where tied
-        return logits if targets is None else self.cross_entropy(logits, targets)
+        if targets is not None:
+            return self.loss(x, self.unembed.weight, targets)  # (B, T)
+        return self.unembed(x)  # (B, T, V): x @ token_embed.T where tied
 
     def positions(self, ids: Tensor, cache: Sequence[LayerCache] | None) -> Tensor:
         start = cache[0].length if cache else 0

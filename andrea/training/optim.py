@@ -1,42 +1,109 @@
-"""AdamW, and which parameter belongs to which group. Loshchilov & Hutter 2019, arXiv:1711.05101."""
+"""Muon for the hidden matrices and AdamW for the rest, or AdamW for all; and which parameter belongs to which group.
 
-from collections.abc import Mapping
+Muon: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. AdamW: Loshchilov & Hutter 2019, arXiv:1711.05101.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from andrea.config import OptimConfig
 from andrea.files import Damaged
+from andrea.kernels.newton_schulz import newton_schulz
 
-GROUPS = (  # (name, which parameters, whether weight decay holds): the first that fits takes the parameter
-    ("vectors", lambda p: p.ndim < 2, False),  # gamma, beta, biases
-    ("matrices", lambda p: True, True),  # linear layers and embeddings
-)
+KEPT = {"adamw": ("exp_avg", "exp_avg_sq", "step"), "muon": ("momentum",)}  # state of every parameter, by the group's rule
 
 
-def adamw(model: nn.Module, c: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over every distinct parameter of model, in the groups of GROUPS."""
-    members: dict[str, list[nn.Parameter]] = {name: [] for name, _, _ in GROUPS}
-    for p in model.parameters():  # a tied matrix comes once
-        members[next(name for name, belongs, _ in GROUPS if belongs(p))].append(p)
-    groups = [{"params": members[name], "weight_decay": c.weight_decay * decays} for name, _, decays in GROUPS]
-    return torch.optim.AdamW(groups, lr=c.lr, betas=(c.beta1, c.beta2), eps=c.eps, fused=True)
+def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.float32) -> "Optimizer":
+    """Every distinct parameter in the first group that takes it. Muon's products are taken in `dtype`."""
+    groups = (  # (rule, which parameters, learning rate / the schedule's, whether weight decay holds)
+        ("muon", lambda name, p: c.name == "muon" and name.startswith("blocks.") and p.ndim == 2, c.matrix_lr / c.lr, True),
+        ("adamw", lambda name, p: p.ndim < 2, 1.0, False),  # gamma, beta, biases
+        ("adamw", lambda name, p: True, 1.0, True),  # embeddings, and every matrix where the rule is AdamW's alone
+    )
+    members: list[list[tuple[str, nn.Parameter]]] = [[] for _ in groups]
+    for name, p in model.named_parameters():  # a tied matrix comes once
+        members[next(i for i, (_, belongs, _, _) in enumerate(groups) if belongs(name, p))].append((name, p))
+    return Optimizer(
+        [
+            {"params": [p for _, p in held], "rule": rule, "times": times, "weight_decay": c.weight_decay * decays}
+            | ({"parts": [3 if name.endswith("attn.qkv.weight") else 1 for name, _ in held]} if rule == "muon" else {})
+            for (rule, _, times, decays), held in zip(groups, members, strict=True)
+            if held
+        ],
+        c,
+        dtype,
+    )
+
+
+class Optimizer(torch.optim.Optimizer):
+    """One step of every group by its rule, at the rate lr * times. A Muon group's `parts` says how many stacked matrices each holds."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], c: OptimConfig, dtype: torch.dtype):
+        super().__init__(list(groups), {"lr": c.lr, "times": 1.0})
+        self.c, self.dtype = c, dtype
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if not self.state[p]:
+                    self.state[p] = {key: torch.zeros_like(p) if key != "step" else p.new_zeros(()) for key in KEPT[group["rule"]]}
+            {"adamw": self.adamw, "muon": self.muon}[group["rule"]](group)
+
+    def adamw(self, group: dict[str, Any]) -> None:
+        c, held = self.c, group["params"]
+        first, second, steps = ([self.state[p][key] for p in held] for key in KEPT["adamw"])
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            held,
+            [p.grad for p in held],
+            first,
+            second,
+            [],
+            steps,
+            lr=group["lr"] * group["times"],
+            beta1=c.beta1,
+            beta2=c.beta2,
+            weight_decay=group["weight_decay"],
+            eps=c.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def muon(self, group: dict[str, Any]) -> None:
+        """Nesterov momentum, made orthogonal: a matrix (m, n) moves by the rate times sqrt(max(1, m / n)) along every direction."""
+        rate, mu = group["lr"] * group["times"], self.c.momentum
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float]]] = {}
+        for p, parts in zip(group["params"], group["parts"], strict=True):
+            momentum = self.state[p]["momentum"].lerp_(p.grad, 1 - mu)
+            p.mul_(1 - rate * group["weight_decay"])
+            for target, u in zip(p.chunk(parts), p.grad.lerp(momentum, mu).chunk(parts), strict=True):
+                m, n = target.shape
+                pair = (target, u) if m <= n else (target.mT, u.mT)  # lying matrices, so that both of an MLP go through together
+                by_shape.setdefault(pair[0].shape, []).append((*pair, rate * max(1, m / n) ** 0.5))
+        for held in by_shape.values():
+            steps = newton_schulz(torch.stack([u for _, u, _ in held]), self.dtype)
+            for (target, _, size), step in zip(held, steps, strict=True):
+                target.add_(step, alpha=-size)
 
 
 def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as named tensors: `exp_avg.<parameter>`, `exp_avg_sq.<parameter>`, `step.<parameter>`."""
+    """The optimizer's state as named tensors, `<key>.<parameter>` with the keys of KEPT."""
     return {f"{key}.{name}": value for name, p in model.named_parameters() for key, value in optimizer.state[p].items()}
 
 
 @torch.no_grad()
 def set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
     """Put copies of saved moments back. Raises ValueError if one is absent, has another shape, or has no parameter here."""
-    keys = ("exp_avg", "exp_avg_sq", "step")
-    wanted = {f"{key}.{name}": torch.Size() if key == "step" else p.shape for name, p in model.named_parameters() for key in keys}
+    keys = {p: KEPT[group["rule"]] for group in optimizer.param_groups for p in group["params"]}
+    wanted = {f"{key}.{name}": torch.Size() if key == "step" else p.shape for name, p in model.named_parameters() for key in keys[p]}
     if unknown := saved.keys() - wanted:
         raise Damaged(f"optimizer state for parameters that the model lacks: {sorted(unknown)[:3]}")
     for name, shape in wanted.items():
         if name not in saved or saved[name].shape != shape or saved[name].dtype != torch.float32:
             raise Damaged(f"optimizer state that does not fit the model: {name} is not there as float32 of {tuple(shape)}")
     for name, p in model.named_parameters():
-        optimizer.state[p] = {key: saved[f"{key}.{name}"].to(p.device, copy=True) for key in keys}
+        optimizer.state[p] = {key: saved[f"{key}.{name}"].to(p.device, copy=True) for key in keys[p]}

@@ -23,7 +23,7 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) 
 
     config.train.micro_batch where it is given. Raises TooLittleMemory where that, or one sequence, needs more than `memory` bytes.
     """
-    most = max(1, (16_384 if device == "cpu" else 65_536) // c.model.context)
+    most = max(1, tokens_per_pass(c, device) // c.model.context)
     given = c.train.micro_batch
     choices = [given] if given else [rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0]
     fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype).values()) <= memory]
@@ -38,6 +38,11 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) 
             f"and there is {size(memory)}; take {', '.join(ways)}"
         )
     return max(fitting)
+
+
+def tokens_per_pass(c: RunConfig, device: str) -> int:
+    """What a device digests best, as measured (LOG.md, 2026-11-29): a CPU's caches hold a pass of a wide model while it is small."""
+    return 65_536 if device != "cpu" else 2048 if c.model.d_model >= 512 else 4096
 
 
 def memory_needed(c: RunConfig, rows: int, device: str, dtype: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from andrea import checkpoint
+from andrea import checkpoint, kernels
 from andrea.config import DataConfig, RunConfig, from_dict
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
@@ -21,7 +21,7 @@ from andrea.machine import Choice, choose, choose_device, device_memory_bytes, k
 from andrea.model import Transformer
 from andrea.training import plan, report
 from andrea.training.loop import Setting, State, evaluate_now, generators_kept, go_on, sample_now, set_generators, stepper
-from andrea.training.optim import adamw, set_moments
+from andrea.training.optim import optimizer_for, set_moments
 from andrea.training.report import Chosen, Event, Log
 
 
@@ -32,8 +32,8 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     FileExistsError for a folder that is there.
     """
     with checkpoint.unfinished(Path(out)) as run:
-        choices = choose(config.model, config.train)
-        resolved = {choice.name: choice.value for choice in choices}
+        chosen = choices(config)
+        resolved = {choice.name: choice.value for choice in chosen}
         least = replace(config, model=replace(config.model, vocab_size=1))
         rows_that_fit(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
         data = yield from prepare_into(run, config)
@@ -42,10 +42,10 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         sampler = Sampler(data.train, config.model.context, config.train.seed)
         resolved["micro_batch"] = rows_that_fit(config, resolved)
         set_up_machine(config.train.seed, resolved)
-        model = Transformer(config.model).to(resolved["device"])
-        state = State(model, adamw(model, config.optim))
+        model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
+        state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
         losses, note = compiled(model, config, resolved)
-        choices = [replace(choice, value=resolved[choice.name]) for choice in choices]  # compiling may have failed
+        chosen = [replace(choice, value=resolved[choice.name]) for choice in chosen]  # compiling may have failed
         setting = Setting(run, config, resolved, data, losses)
         yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
         began = perf_counter()
@@ -56,7 +56,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
     parameters = sum(p.numel() for p in model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
-    yield Chosen(run, (*choices, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
+    yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
     yield from go_on(state, setting, Log(run), [first, sample], stop)
 
@@ -68,17 +68,20 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
+    resolved = {"kernels": "torch"} | resolved  # all that there were at first
     if missing := checkpoint.RESOLVED.keys() - resolved.keys():
         raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
+    if resolved["kernels"] == "cpu":
+        resolved["kernels"], _ = kernels.choose(resolved["device"], resolved["compile"])
     folder, skipped = checkpoint.newest_whole(run)
     rows_that_fit(replace(config, train=replace(config.train, micro_batch=resolved["micro_batch"])), resolved)
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(config.train.seed, resolved)
-    model = checkpoint.load_model(folder / "model.safetensors", config.model).to(resolved["device"])
-    state = State(model, adamw(model, config.optim))
+    model = checkpoint.load_model(folder / "model.safetensors", config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
+    state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
     saved = checkpoint.read_state(folder)
     checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
     state.step, state.windows, state.seconds = saved["step"], saved["windows"], saved["seconds"]
@@ -87,16 +90,28 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
         raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
     losses, note = compiled(model, config, resolved)
     restore(folder / "train.safetensors", state, None if moved else resolved["device"])
-    choices = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
+    stored = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
     notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
-    yield Chosen(run, choices, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
+    yield Chosen(run, stored, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
     yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
+
+
+def choices(config: RunConfig) -> list[Choice]:
+    """What is settled before the text is read: device, dtype, compile, threads, kernels. Raises ValueError for an absent device."""
+    first = choose(config.model, config.train)
+    values = {choice.name: choice.value for choice in first}
+    return [*first, Choice("kernels", *kernels.choose(values["device"], values["compile"]))]
 
 
 def rows_that_fit(config: RunConfig, resolved: dict[str, Any]) -> int:
     """Sequences per pass. Raises plan.TooLittleMemory."""
     return plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], device_memory_bytes(resolved["device"]))
+
+
+def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, resolved["dtype"])
+    return dtype
 
 
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
@@ -176,7 +191,7 @@ def settle_steps(s: Setting, state: State, evaluation_seconds: float) -> tuple[S
         with generators_kept(s.resolved["device"]):
             twin = copy.deepcopy(state.model)
             losses = torch.compile(twin, dynamic=False) if s.resolved["compile"] else twin
-            spoilt = State(twin, adamw(twin, s.config.optim))
+            spoilt = State(twin, optimizer_for(twin, s.config.optim, dtype_of(s.resolved)))
             budget = c.minutes * 60
             s.resolved["steps"] = 1_000_000  # of no consequence: a learning rate for the twin
             began = perf_counter()
