@@ -181,6 +181,8 @@ def read_run(run: Path) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     for name, most in (("threads", MOST_THREADS), ("micro_batch", 2**31)):
         if not 1 <= resolved.get(name, 1) <= most:
             raise Damaged(f"{path} is damaged: {name} is {resolved[name]}; wanted 1 to {most}")
+    if isinstance(config.get("optim"), dict):
+        config = {**config, "optim": {"name": "adamw", **config["optim"]}}  # all that there was at first
     try:
         return from_dict(RunConfig, config), resolved, provenance
     except ValueError as error:

@@ -182,12 +182,12 @@ def nanogpt_loss(place: str, text: str) -> None:
 
     class Losses(GPT):
         def forward(self, ids, targets):
-            logits, _ = super().forward(ids, targets)
+            logits, _ = super().forward(ids, targets.contiguous())
             return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
     model = Losses(GPTConfig(**saved["model_args"]))
     model.load_state_dict(saved["model"])
-    model.config = SimpleNamespace(context=saved["model_args"]["block_size"])
+    model.config.context = model.config.block_size
     ids = np.array([number[c] for c in validation(Path(text))], dtype=np.int64)
     one_byte = SimpleNamespace(vocab_size=len(number), token_bytes=lambda i: b".")
     print(json.dumps(loss_of(model, ids, one_byte)))

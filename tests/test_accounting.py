@@ -22,6 +22,7 @@ OPTIONS = {
     "norm": ("pre", "post", "none"),
     "residual": (True, False),
     "activation": ("gelu", "relu", "swiglu"),
+    "positions": ("learned", "rotary"),
     "bias": (True, False),
     "tied": (True, False),
     "mlp_ratio": (None, 2.5),
@@ -46,7 +47,7 @@ def check(config: ModelConfig) -> None:
 
     assert sums.total == sum(sizes.values()) == part("embed", "blocks", "final_norm")
     assert sums.trunk == part("blocks.")
-    assert (sums.token_embed, sums.position_embed) == (sizes["token_embed.weight"], sizes["position_embed.weight"])
+    assert (sums.token_embed, sums.position_embed) == (sizes["token_embed.weight"], sizes.get("position_embed.weight", 0))
     assert (sums.final_norm, sums.unembed) == (part("final_norm"), part("unembed"))
     assert sums.attention == part("attn.qkv.weight", "attn.out.weight")
     assert sums.mlp_total == part("mlp.up.weight", "mlp.down.weight", "mlp.gate.weight") == config.n_layer * sums.mlp_per_block
@@ -57,7 +58,7 @@ def check(config: ModelConfig) -> None:
 
 
 def test_every_combination_of_options_counts_what_is_built() -> None:
-    assert len(EVERY) == 288
+    assert len(EVERY) == 576
     for config in EVERY:
         check(config)
 

@@ -34,7 +34,7 @@ def feed(model, cache, ids, chunk):
 
 @pytest.mark.parametrize("chunk", [1, 3, CONTEXT])
 @pytest.mark.parametrize("length", [1, 6, 15, CONTEXT])
-@pytest.mark.parametrize("options", [{}, {"norm": "post"}, {"activation": "swiglu", "bias": False, "tied": False}])
+@pytest.mark.parametrize("options", [{}, {"positions": "rotary"}, {"norm": "post"}, {"activation": "swiglu", "bias": False, "tied": False}])
 def test_cached_logits_equal_one_full_pass_at_every_position(chunk, length, options):
     model, ids = tiny(**options), tokens(3, length)
     with torch.no_grad():

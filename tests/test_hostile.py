@@ -22,7 +22,7 @@ from andrea.data.shards import HEADER, MAGIC, Tokens
 from andrea.data.tokenizer import load_tokenizer
 from andrea.training.history import list_runs
 from andrea.training.loop import State
-from andrea.training.optim import adamw
+from andrea.training.optim import optimizer_for
 from andrea.training.report import read_metrics
 from andrea.training.start import restore, resume
 
@@ -127,10 +127,10 @@ def test_an_optimizer_state_that_does_not_fit_is_refused(run, step, tensors, why
     path = step / "train.safetensors"
     model = checkpoint.load(run, "last").model
     whole = {name: tensor.clone() for name, tensor in load_file(path).items()}
-    restore(path, State(model, adamw(model, RunConfig().optim)), "cpu")
+    restore(path, State(model, optimizer_for(model, RunConfig().optim)), "cpu")
     save_file({name: t for name, t in {**whole, **tensors}.items() if t is not None}, path)
     with pytest.raises(ValueError, match=why):
-        restore(path, State(model, adamw(model, RunConfig().optim)), "cpu")
+        restore(path, State(model, optimizer_for(model, RunConfig().optim)), "cpu")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from reference import tiny
 
 from andrea.config import OptimConfig
-from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, attention, choose, cross_entropy, gelu, loops
+from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, attention, choose, cross_entropy, gelu, loops, rotary
 from andrea.kernels.newton_schulz import newton_schulz
 from andrea.kernels.newton_schulz import reference as polar
 from andrea.model import Transformer
@@ -119,6 +119,31 @@ def test_a_target_of_a_loss_that_is_not_finite_is_seen():
     assert losses.isnan().tolist() == [[True], [False]]
 
 
+@pytest.mark.parametrize("rotate", [rotary.rotate, rotary.rotate_on_cpu])
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("B", "T", "H", "K", "start"), [(1, 1, 1, 2, 0), (2, 7, 3, 6, 5), (1, 42, 2, 32, 0)])
+def test_rotary_positions(B, T, H, K, start, dtype, rotate):
+    torch.manual_seed(0)
+    x = torch.randn(B, T, 3 * H * K).to(dtype).requires_grad_()
+    dy = torch.randn(B, T, 3 * H * K).to(dtype)
+    plain = x.detach().double().requires_grad_()
+    y, wanted = rotate(x * 1, H, start), rotary.reference(plain, H, start)
+    close(y, wanted, dtype)
+    close(torch.autograd.grad(y, x, dy)[0], torch.autograd.grad(wanted, plain, dy.double())[0], dtype)
+
+
+def test_turned_queries_and_keys_know_distances_alone():
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    same = torch.cat([q, k, k]).expand(1, 20, 24)
+    turned_q, turned_k, v = rotary.rotate(same, 1, 0)[0].chunk(3, -1)
+    products = turned_q @ turned_k.mT
+    for distance in (0, 1, 7):
+        along = products.diagonal(-distance)
+        torch.testing.assert_close(along, along[:1].expand_as(along))
+    assert not torch.isclose(products[5, 4], products[5, 3])
+    assert torch.equal(v, same[0, :, 16:])
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 6, 6), (2, 42, 123), (2, 123, 42), (1, 64, 256)])
 def test_newton_schulz_keeps_directions_and_brings_singular_values_near_1(shape):
     torch.manual_seed(0)
@@ -170,11 +195,12 @@ def test_muon_steps_as_torchs_own():
         assert (mine - other).norm() / (3 * 0.02 * min(mine.shape) ** 0.5) < 0.02  # of the way gone, by bfloat16's rounding
 
 
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("kernels", [TORCH, CPU], ids=["torch", "cpu"])
-def test_twenty_steps_equal_those_of_the_reference_kernels(kernels):
+def test_twenty_steps_equal_those_of_the_reference_kernels(kernels, positions):
     def grown(kernels):
         torch.manual_seed(0)
-        model = Transformer(tiny(context=160), kernels)
+        model = Transformer(tiny(context=160, positions=positions), kernels)
         optimizer = optimizer_for(model, OptimConfig())
         ids = torch.randint(61, (2, 161), generator=torch.Generator().manual_seed(1))
         losses = [
@@ -186,6 +212,15 @@ def test_twenty_steps_equal_those_of_the_reference_kernels(kernels):
     np.testing.assert_allclose(ours, plain, rtol=2e-4)
     for p, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, other, rtol=0, atol=2e-3)
+
+
+def test_in_float64_the_kernels_for_a_cpu_are_torchs():
+    torch.manual_seed(0)
+    model = Transformer(tiny(positions="rotary"), CPU).double()
+    twin = Transformer(tiny(positions="rotary"), REFERENCE).double()
+    twin.load_state_dict(model.state_dict())
+    ids = torch.randint(61, (2, 16))
+    torch.testing.assert_close(model(ids, ids), twin(ids, ids), rtol=1e-12, atol=1e-12)
 
 
 def test_which_kernels_is_a_matter_of_the_device():

@@ -67,7 +67,7 @@ def test_the_final_loss_is_that_of_the_saved_model_on_the_whole_split(finished_r
 
 def test_the_run_folder_holds_what_its_page_says(finished_run):
     stored = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
-    assert stored["resolved"].keys() == {"device", "dtype", "compile", "threads", "micro_batch", "steps"}
+    assert stored["resolved"].keys() == {"device", "dtype", "compile", "threads", "kernels", "micro_batch", "steps"}
     assert stored["config"]["model"]["vocab_size"] == 321
     assert len(stored["provenance"]["data"]) == 64
     last = (finished_run / "last").read_text(encoding="utf-8").strip()
@@ -314,10 +314,10 @@ def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):
 def test_a_container_with_too_little_memory_gets_a_smaller_micro_batch_or_a_refusal(tmp_path, text_file, monkeypatch):
     monkeypatch.setattr("andrea.machine.CGROUP", tmp_path)
     config = small(text_file, changes=("steps=2", "batch_tokens=8192", "tokenizer=byte"))
-    limit = sum(plan.memory_needed(override(config, "vocab_size=257"), 64, "cpu", "float32").values())
+    limit = sum(plan.memory_needed(override(config, "vocab_size=257"), 64, "cpu", "float32", "cpu").values())
     (tmp_path / "memory.max").write_text(f"{limit}\n", encoding="ascii")
     chosen = pick(train(config, tmp_path / "fits"), Chosen)[0]
-    assert any(note.startswith("memory holds 64 sequences at a time, not 256") for note in chosen.notes)
+    assert any(note.startswith("memory holds 64 sequences at a time, not 128") for note in chosen.notes)
     assert checkpoint.read_run(tmp_path / "fits")[1]["micro_batch"] == 64
 
     (tmp_path / "memory.max").write_text(f"{plan.PROGRAM}\n", encoding="ascii")
@@ -350,6 +350,6 @@ else:
     assert done.returncode == 0, done.stderr
     measured = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
     config, resolved, _ = checkpoint.read_run(tmp_path / "run")
-    estimated = sum(plan.memory_needed(config, resolved["micro_batch"], "cpu", "float32").values())
+    estimated = sum(plan.memory_needed(config, resolved["micro_batch"], "cpu", "float32", "cpu").values())
     print(f"measured {measured / 2**20:.0f} MiB, estimated {estimated / 2**20:.0f}")
     assert 0.9 * measured <= estimated <= 4 / 3 * measured

@@ -21,7 +21,7 @@ class Kernels:
 
 TORCH = Kernels()
 REFERENCE = Kernels(gelu.reference, layer_norm.reference, attention.reference, cross_entropy.reference_loss, rotary.reference)
-CPU = Kernels(gelu.GeluOnCPU.apply, layer_norm.layer_norm, attention.attention_on_cpu, cross_entropy.loss_on_cpu, rotary.rotate_on_cpu)
+CPU = Kernels(gelu.gelu_on_cpu, layer_norm.layer_norm, attention.attention_on_cpu, cross_entropy.loss_on_cpu, rotary.rotate_on_cpu)
 BY_NAME = {"torch": TORCH, "cpu": CPU}
 
 

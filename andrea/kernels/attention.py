@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from andrea.kernels.dtypes import LOOPED
+
 FUSED_UP_TO = 256  # tokens: below, torch's fused kernel is the faster one in float32
 CHUNK = 128  # queries at a time on a CPU; 64 to 256 are within a tenth of each other
 
@@ -40,7 +42,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
 def attention_on_cpu(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     """y (B, H, T, K): in chunks, except for a cache's continuation and where float32 is faster fused."""
     T, S = q.shape[-2], k.shape[-2]
-    if T != S or (q.dtype == torch.float32 and FUSED_UP_TO >= T):
+    if T != S or q.dtype not in LOOPED or (q.dtype == torch.float32 and FUSED_UP_TO >= T):
         return attention(q, k, v, dropout)
     return Chunks.apply(q, k, v, dropout)
 

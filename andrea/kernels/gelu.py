@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from andrea.kernels.dtypes import LOOPED
+
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
@@ -25,6 +27,10 @@ def reference_backward(x: Tensor, dy: Tensor) -> Tensor:
 def gelu(x: Tensor) -> Tensor:
     """GELU of every element, the shape of x kept."""
     return F.gelu(x, approximate="tanh")
+
+
+def gelu_on_cpu(x: Tensor) -> Tensor:
+    return GeluOnCPU.apply(x) if x.dtype in LOOPED else gelu(x)
 
 
 class GeluOnCPU(torch.autograd.Function):

@@ -8,21 +8,23 @@ arXiv:2104.09864, eq. 34; halves instead of neighbours as GPT-NeoX has them.
 import torch
 from torch import Tensor
 
+from andrea.kernels.dtypes import LOOPED
+
 BASE = 1_000.0  # the slowest plane turns once in 6,283 tokens, six contexts; 10,000 learned less in the same time (LOG.md, 2026-11-29)
 
 
-def angles(start: int, T: int, K: int, device: torch.device, base: float = BASE) -> tuple[Tensor, Tensor]:
-    """cos and sin, (T, K / 2) float32, of positions start to start + T - 1."""
-    rates = base ** (-torch.arange(0, K, 2, dtype=torch.float64) / K)
+def angles(start: int, T: int, K: int) -> tuple[Tensor, Tensor]:
+    """cos and sin, (T, K / 2) float64, of positions start to start + T - 1."""
+    rates = BASE ** (-torch.arange(0, K, 2, dtype=torch.float64) / K)
     turned = torch.arange(start, start + T, dtype=torch.float64)[:, None] * rates
-    return turned.cos().float().to(device), turned.sin().float().to(device)
+    return turned.cos(), turned.sin()
 
 
 def reference(qkv: Tensor, n_head: int, start: int) -> Tensor:
     """By complex numbers: every pair times exp(i angle)."""
     q, k, v = qkv.unflatten(-1, (3, n_head, -1)).unbind(2)  # (B, T, H, K) each
-    cos, sin = angles(start, qkv.shape[1], q.shape[-1], qkv.device)
-    turn = torch.complex(cos, sin).to(torch.complex128)[:, None]  # (T, 1, K / 2)
+    cos, sin = angles(start, qkv.shape[1], q.shape[-1])
+    turn = torch.complex(cos, sin).to(qkv.device)[:, None]  # (T, 1, K / 2)
     parts = (torch.complex(*x.double().chunk(2, -1)) * turn for x in (q, k))
     turned = (torch.cat([z.real, z.imag], -1).to(qkv.dtype) for z in parts)
     return torch.stack([*turned, v], 2).flatten(2)
@@ -31,7 +33,8 @@ def reference(qkv: Tensor, n_head: int, start: int) -> Tensor:
 def rotate(qkv: Tensor, n_head: int, start: int = 0) -> Tensor:
     """qkv (B, T, 3 D) with its q and k turned; the first token stands at `start`."""
     qk, v = qkv.unflatten(-1, (3 * n_head, -1)).split((2 * n_head, n_head), 2)  # (B, T, 2 H, K) and (B, T, H, K)
-    cos, sin = (t[:, None] for t in angles(start, qkv.shape[1], qk.shape[-1], qkv.device))
+    dtype = torch.promote_types(qkv.dtype, torch.float32)
+    cos, sin = (t[:, None].to(qkv.device, dtype) for t in angles(start, qkv.shape[1], qk.shape[-1]))
     a, b = qk.chunk(2, -1)
     return torch.cat([torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(qkv.dtype), v], 2).flatten(2)
 
@@ -54,11 +57,11 @@ def turn(qkv: Tensor, n_head: int, start: int, sign: int) -> Tensor:
     from andrea.kernels import loops
 
     x = qkv.unflatten(-1, (3 * n_head, -1))  # (B, T, 3 H, K)
-    cos, sin = angles(start, x.shape[1], x.shape[-1], x.device)
-    loops.run(loops.rotate, x, 2 * n_head, cos, sign * sin)
+    cos, sin = angles(start, x.shape[1], x.shape[-1])
+    loops.run(loops.rotate, x, 2 * n_head, cos.float(), (sign * sin).float())
     return qkv
 
 
 def rotate_on_cpu(qkv: Tensor, n_head: int, start: int = 0) -> Tensor:
     """In place: what comes out of a linear layer is kept by nobody."""
-    return RotateOnCPU.apply(qkv, n_head, start)
+    return RotateOnCPU.apply(qkv, n_head, start) if qkv.dtype in LOOPED else rotate(qkv, n_head, start)

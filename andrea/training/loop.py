@@ -21,7 +21,7 @@ from andrea.files import Damaged
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
 from andrea.model import Transformer
-from andrea.training.optim import moments
+from andrea.training.optim import Optimizer, moments
 from andrea.training.report import Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped, Working
 from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
@@ -38,7 +38,7 @@ class State:
     """All that changes as a run goes on; with config, resolved and data it decides every later step."""
 
     model: Transformer
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     step: int = 0
     windows: int = 0  # consumed: the position in the data
     best_loss: float = inf  # on part of the validation split, always the same

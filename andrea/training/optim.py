@@ -38,20 +38,29 @@ def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.f
     )
 
 
-class Optimizer(torch.optim.Optimizer):
-    """One step of every group by its rule, at the rate lr * times. A Muon group's `parts` says how many stacked matrices each holds."""
+class Optimizer:
+    """One step of every group by its rule, at the rate lr * times. A Muon group's `parts` says how many stacked matrices each holds.
+
+    Not a torch.optim.Optimizer: making one imports torch._dynamo, a second of every start.
+    """
 
     def __init__(self, groups: Iterable[dict[str, Any]], c: OptimConfig, dtype: torch.dtype):
-        super().__init__(list(groups), {"lr": c.lr, "times": 1.0})
+        self.param_groups = [{"lr": c.lr, **group} for group in groups]
+        self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         self.c, self.dtype = c, dtype
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                if not self.state[p]:
+                if p not in self.state:
                     self.state[p] = {key: torch.zeros_like(p) if key != "step" else p.new_zeros(()) for key in KEPT[group["rule"]]}
             {"adamw": self.adamw, "muon": self.muon}[group["rule"]](group)
+
+    def zero_grad(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
 
     def adamw(self, group: dict[str, Any]) -> None:
         c, held = self.c, group["params"]
@@ -90,13 +99,13 @@ class Optimizer(torch.optim.Optimizer):
                 target.add_(step, alpha=-size)
 
 
-def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as named tensors, `<key>.<parameter>` with the keys of KEPT."""
     return {f"{key}.{name}": value for name, p in model.named_parameters() for key, value in optimizer.state[p].items()}
 
 
 @torch.no_grad()
-def set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+def set_moments(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Tensor]) -> None:
     """Put copies of saved moments back. Raises ValueError if one is absent, has another shape, or has no parameter here."""
     keys = {p: KEPT[group["rule"]] for group in optimizer.param_groups for p in group["params"]}
     wanted = {f"{key}.{name}": torch.Size() if key == "step" else p.shape for name, p in model.named_parameters() for key in keys[p]}

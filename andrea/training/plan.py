@@ -6,6 +6,7 @@ from time import perf_counter
 
 from andrea.accounting import training_bytes
 from andrea.config import RunConfig
+from andrea.kernels.attention import CHUNK
 from andrea.show import size
 
 PROGRAM = 400 * 2**20  # bytes: Python, torch and a model of next to nothing, which were measured to take 360 MiB
@@ -18,7 +19,7 @@ class TooLittleMemory(MemoryError):
     """Not even the least that can be done at a time fits into the memory."""
 
 
-def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) -> int:
+def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, kernels: str = "torch") -> int:
     """Sequences per pass: the most that divide the batch evenly within what the device digests well and its memory holds.
 
     config.train.micro_batch where it is given. Raises TooLittleMemory where that, or one sequence, needs more than `memory` bytes.
@@ -26,13 +27,13 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None) 
     most = max(1, tokens_per_pass(c, device) // c.model.context)
     given = c.train.micro_batch
     choices = [given] if given else [rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0]
-    fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype).values()) <= memory]
+    fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype, kernels).values()) <= memory]
     if not fitting and memory is not None:
-        least, items = choices[0], memory_needed(c, choices[0], device, dtype)
+        least, items = choices[0], memory_needed(c, choices[0], device, dtype, kernels)
         total = sum(items.values())
         told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
         ways = ["a smaller preset", "a shorter context", *["micro_batch=1"] * (least > 1)]
-        ways += ["bfloat16"] * (sum(memory_needed(c, least, device, "bfloat16").values()) < total)
+        ways += ["bfloat16"] * (sum(memory_needed(c, least, device, "bfloat16", kernels).values()) < total)
         raise TooLittleMemory(
             f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told}) "
             f"and there is {size(memory)}; take {', '.join(ways)}"
@@ -45,10 +46,19 @@ def tokens_per_pass(c: RunConfig, device: str) -> int:
     return 65_536 if device != "cpu" else 2048 if c.model.d_model >= 512 else 4096
 
 
-def memory_needed(c: RunConfig, rows: int, device: str, dtype: str) -> dict[str, int]:
-    """Bytes that a run takes at its peak, by item: accounting's sums, the twin that measures the speed, the allowances."""
-    items = training_bytes(c.model, rows, c.model.context, "bfloat16" if dtype == "bfloat16" else "float32")
-    total = items.pop("total")
+def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str = "torch") -> dict[str, int]:
+    """Bytes that a run takes at its peak, by item: accounting's sums, the twin that measures the speed, the allowances.
+
+    The kernels for a CPU keep attention's weights, half of T^2 for a head, twice with dropout, and of the logits only their gradient.
+    Muon has one moment for AdamW's two, and its products take the room of the other.
+    """
+    m, T, value = c.model, c.model.context, 2 if dtype == "bfloat16" else 4
+    items = training_bytes(m, rows, T, "bfloat16" if dtype == "bfloat16" else "float32")
+    del items["total"]
+    if kernels == "cpu":
+        items["attention_weights"] = rows * m.n_layer * m.n_head * T * (T + min(T, CHUNK)) // 2 * value * (2 if m.dropout else 1)
+        items["logits"] = rows * T * m.vocab_size * value
+    total = sum(items.values())
     twin = 0 if c.train.steps else items["weights"]
     return {**items, "twin": twin, "spare": int(SPARE * (total + twin)), "program": PROGRAM if device == "cpu" else 0}
 

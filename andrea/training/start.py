@@ -106,7 +106,8 @@ def choices(config: RunConfig) -> list[Choice]:
 
 def rows_that_fit(config: RunConfig, resolved: dict[str, Any]) -> int:
     """Sequences per pass. Raises plan.TooLittleMemory."""
-    return plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], device_memory_bytes(resolved["device"]))
+    memory = device_memory_bytes(resolved["device"])
+    return plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], memory, resolved["kernels"])
 
 
 def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
@@ -116,7 +117,7 @@ def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
 
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
     """A sentence where memory, and nothing else, made the micro-batch smaller."""
-    usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None)
+    usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None, resolved["kernels"])
     fewer = resolved["micro_batch"] < usual
     return (
         (f"memory holds {resolved['micro_batch']} sequences at a time, not {usual}: the result differs by rounding alone",) if fewer else ()

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from andrea.training.optim import Optimizer
+
 
 def train_step(
     losses: Callable[[Tensor, Tensor], Tensor],
     parameters: Sequence[nn.Parameter],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer | torch.optim.Optimizer,
     micro_batches: Sequence[tuple[Tensor, Tensor]],
     lr: float,
     grad_clip: float,
@@ -32,5 +34,5 @@ def train_step(
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     return loss, grad_norm
