@@ -140,6 +140,7 @@ class TrainConfig:
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
+    kernels: Literal["auto", "torch"] = "auto"  # the fastest that run here, or torch's own operations
 
     def __post_init__(self) -> None:
         check_types(self)

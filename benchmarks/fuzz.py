@@ -229,7 +229,7 @@ class Bench:
         from andrea.data.tokenizer import load_tokenizer
         from andrea.training.history import course, list_runs
         from andrea.training.loop import State
-        from andrea.training.optim import adamw
+        from andrea.training.optim import optimizer_for
         from andrea.training.start import restore
 
         if target == "shards":
@@ -242,7 +242,7 @@ class Bench:
         elif file.name == "train.safetensors":
             config = checkpoint.read_run(self.run)[0]
             model = checkpoint.load_model(self.step / "model.safetensors", config.model)
-            restore(file, State(model, adamw(model, config.optim)), "cpu")
+            restore(file, State(model, optimizer_for(model, config.optim)), "cpu")
         elif target == "checkpoint":
             checkpoint.step_at(self.run, "last")
             checkpoint.load(self.run)

@@ -17,8 +17,19 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 def small(*paths: Path, changes: tuple[str, ...] = ()) -> RunConfig:
-    """A run of a few seconds on the given files."""
-    defaults = ("vocab_size=321", "context=32", "n_layer=2", "n_head=2", "d_model=32", "batch_tokens=256", "steps=12", "eval_tokens=512")
+    """A run of a few seconds on the given files, of the specification's model."""
+    defaults = (
+        "positions=learned",
+        "init=gpt2",
+        "vocab_size=321",
+        "context=32",
+        "n_layer=2",
+        "n_head=2",
+        "d_model=32",
+        "batch_tokens=256",
+        "steps=12",
+        "eval_tokens=512",
+    )
     given = {change.partition("=")[0] for change in changes}
     config = override(preset("andrea-1m"), *(d for d in defaults if d.partition("=")[0] not in given), *changes)
     return replace(config, data=replace(config.data, paths=tuple(map(str, paths))))

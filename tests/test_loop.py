@@ -105,8 +105,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path, text_file, sto
     assert same_weights(tmp_path / "stopped", tmp_path / "straight")
 
 
-def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_step_twice(tmp_path, text_file):
-    config = small(text_file, changes=("save_every=4", "evaluate_every=100", "sample_every=2"))
+@pytest.mark.parametrize("changes", [(), ("positions=rotary", "init=zero", "dtype=bfloat16"), ("optim.name=adamw", "dtype=float32")])
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_step_twice(tmp_path, text_file, changes):
+    config = small(text_file, changes=("save_every=4", "evaluate_every=100", "sample_every=2", *changes))
     list(train(config, tmp_path / "straight"))
     for event in train(config, tmp_path / "killed"):
         if isinstance(event, StepDone) and event.step == 7:
@@ -117,6 +118,21 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_ste
     assert (tmp_path / "killed/samples.txt").read_bytes() == (tmp_path / "straight/samples.txt").read_bytes()
     assert losses(tmp_path / "killed") == losses(tmp_path / "straight")
     assert same_weights(tmp_path / "killed", tmp_path / "straight")
+
+
+def test_a_run_of_the_first_version_goes_on_by_the_optimizer_it_began_with(tmp_path, text_file):
+    stop = Flag()
+    for event in train(small(text_file, changes=("optim.name=adamw",)), tmp_path / "run", stop):
+        if isinstance(event, StepDone) and event.step == 5:
+            stop.set()
+    path = tmp_path / "run/run.json"
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    del stored["config"]["optim"]["name"], stored["config"]["optim"]["matrix_lr"], stored["config"]["model"]["positions"]
+    del stored["resolved"]["kernels"]
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    events = list(resume(tmp_path / "run"))
+    assert {c.name: c.value for c in pick(events, Chosen)[0].choices}["kernels"] == "torch"
+    assert isinstance(events[-1], Finished)
 
 
 def test_accumulating_changes_nothing_but_rounding(tmp_path, text_file):

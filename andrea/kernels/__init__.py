@@ -25,8 +25,10 @@ CPU = Kernels(gelu.gelu_on_cpu, layer_norm.layer_norm, attention.attention_on_cp
 BY_NAME = {"torch": TORCH, "cpu": CPU}
 
 
-def choose(device: str, compiles: bool) -> tuple[str, str]:
+def choose(device: str, compiles: bool, wanted: str = "auto") -> tuple[str, str]:
     """The name of the fastest kernels for training that work here, and why."""
+    if wanted != "auto":
+        return wanted, "asked for"
     if device != "cpu":
         return "torch", f"the vendor's own on {device}"
     if compiles:

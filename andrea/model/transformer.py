@@ -98,15 +98,16 @@ class Transformer(nn.Module):
 
         With a cache (one LayerCache per block) the ids follow what it already holds. Raises ValueError past the context.
         """
-        positions = self.positions(ids, cache)
-        x = self.token_embed(ids)  # (B, T, D)
-        x = self.drop(x if self.position_embed is None else x + self.position_embed(positions))
+        x = self.drop(self.embed(ids, cache))  # (B, T, D)
         for block, kept in zip(self.blocks, cache or (None,) * len(self.blocks), strict=True):
             x = block(x, kept)  # (B, T, D)
         x = self.final_norm(x)  # (B, T, D)
-        if targets is not None:
-            return self.loss(x, self.unembed.weight, targets)  # (B, T)
-        return self.unembed(x)  # (B, T, V): x @ token_embed.T where tied
+        return self.unembed(x) if targets is None else self.loss(x, self.unembed.weight, targets)  # x @ token_embed.T where tied
+
+    def embed(self, ids: Tensor, cache: Sequence[LayerCache] | None) -> Tensor:
+        """What the first block reads, (B, T, D): the vector of each token, and of its position where positions are learned."""
+        positions = self.positions(ids, cache)
+        return self.token_embed(ids) if self.position_embed is None else self.token_embed(ids) + self.position_embed(positions)
 
     def positions(self, ids: Tensor, cache: Sequence[LayerCache] | None) -> Tensor:
         start = cache[0].length if cache else 0

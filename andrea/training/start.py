@@ -101,7 +101,7 @@ def choices(config: RunConfig) -> list[Choice]:
     """What is settled before the text is read: device, dtype, compile, threads, kernels. Raises ValueError for an absent device."""
     first = choose(config.model, config.train)
     values = {choice.name: choice.value for choice in first}
-    return [*first, Choice("kernels", *kernels.choose(values["device"], values["compile"]))]
+    return [*first, Choice("kernels", *kernels.choose(values["device"], values["compile"], config.train.kernels))]
 
 
 def rows_that_fit(config: RunConfig, resolved: dict[str, Any]) -> int:
