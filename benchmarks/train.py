@@ -3,10 +3,13 @@
     git clone https://github.com/karpathy/nanoGPT
     python benchmarks/train.py --nanogpt nanoGPT
     python benchmarks/train.py --nanogpt nanoGPT --shape andrea-12m --json
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python benchmarks/train.py --nanogpt nanoGPT --no-compiler    # an ordinary laptop
+    python benchmarks/train.py --plot cost.png            # ours alone: tokens/s against d_model, context and batch
 
 Every contestant is a process of its own that waits while another has its turn; turns alternate, and medians are compared. nanoGPT is
 its own model file and its own optimiser settings in its own step, as its README runs it on a CPU (float32, eager), and with bfloat16
-autocast, eager and compiled. Tokens are random: their values change no timing. Ours is built and set up as `andrea train` does it.
+autocast, eager and compiled, where the processor multiplies in it. Tokens are random: their values change no timing. Ours is built and
+set up as `andrea train` does it, with AdamW.
 
 peak: the fastest product of any of the model's matrices, in any direction; mean: all the products of a step, one after the other.
 """
@@ -23,11 +26,18 @@ from pathlib import Path
 from time import perf_counter
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 SHAPES = {  # name -> sequences a step, steps a turn, and overrides of the preset
     "andrea-120m": (4, 1, ()),
     "andrea-12m": (4, 2, ()),
     "char-128": (12, 40, ("n_layer=4", "n_head=4", "d_model=128", "context=64", "vocab_size=65", "batch_tokens=768")),
 }
+SCAN = {  # what is varied, and of what
+    "d_model": (64, 128, 256, 384, 512, 768),
+    "context": (64, 128, 256, 512, 1024),
+    "rows": (1, 2, 4, 8, 16, 32),
+}
+MIDDLE = {"d_model": 256, "context": 256, "rows": 8}
 NANOGPT = {"as its README": ("float32", False), "bfloat16": ("bfloat16", False), "bfloat16 compiled": ("bfloat16", True)}
 
 
@@ -36,12 +46,15 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a clone of nanoGPT; without it ours runs alone")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="one or more of the shapes; all without it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-compiler", action="store_true", help="nanoGPT at its best is then float32 or bfloat16, eager")
+    parser.add_argument("--no-compiler", action="store_true", help="nanoGPT does not compile")
+    parser.add_argument("--plot", type=Path, help="measure how the cost grows instead, and draw it")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--contestant", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.contestant:
         return contestant(json.loads(args.contestant))
+    if args.plot:
+        return draw(scan(args.rounds), args.plot)
     for shape in args.shape or SHAPES:
         result = race(shape, args.nanogpt, args.rounds, args.no_compiler)
         print(json.dumps(result)) if args.json else show(result)
@@ -50,9 +63,11 @@ def main() -> None:
 
 def race(shape: str, nanogpt: Path | None, rounds: int, no_compiler: bool) -> dict:
     rows, steps, overrides = SHAPES[shape]
+    from andrea.machine import has_fast_bfloat16
+
     who = {"ours": {"kind": "ours"}, "peak": {"kind": "peak"}}
     for name, (dtype, compiled) in (NANOGPT if nanogpt else {}).items():
-        if not (compiled and no_compiler):
+        if not (compiled and no_compiler) and (dtype == "float32" or has_fast_bfloat16()):
             who[f"nanoGPT {name}"] = {"kind": "nanogpt", "path": str(nanogpt.resolve()), "dtype": dtype, "compile": compiled}
     common = {"shape": shape, "rows": rows, "steps": steps, "overrides": overrides}
     running = {name: start(common | what) for name, what in who.items()}
@@ -65,7 +80,7 @@ def race(shape: str, nanogpt: Path | None, rounds: int, no_compiler: bool) -> di
     products = turns.pop("peak")
     peaks = {key: statistics.median(turn[key] for turn in products) for key in products[0]}
     tokens = {name: statistics.median(t["tokens"] / t["seconds"] for t in seen) for name, seen in turns.items()}
-    flops = told["ours"]["flops_per_token"]
+    flops, dtype = told["ours"]["flops_per_token"], told["ours"]["resolved"]["dtype"]
     best = max((n for n in tokens if n != "ours"), key=tokens.__getitem__, default=None)
     return {
         "shape": shape,
@@ -75,8 +90,8 @@ def race(shape: str, nanogpt: Path | None, rounds: int, no_compiler: bool) -> di
         "ratio_to_best": tokens["ours"] / tokens[best] if best else None,
         "best": best,
         "peak_gflops": peaks,
-        "share_of_peak": {name: rate * flops / peaks["bfloat16"] / 1e9 for name, rate in tokens.items()},
-        "share_of_mean": {name: rate * flops / peaks["bfloat16_mean"] / 1e9 for name, rate in tokens.items()},
+        "share_of_peak": {name: rate * flops / peaks[dtype] / 1e9 for name, rate in tokens.items()},
+        "share_of_mean": {name: rate * flops / peaks[f"{dtype}_mean"] / 1e9 for name, rate in tokens.items()},
         "peak_memory_mib": {name: end["peak_mib"] for name, end in ends.items() if name != "peak"},
         "warm_up_seconds": {name: t["warm_up"] for name, t in told.items() if name != "peak"},
         "ours": told["ours"],
@@ -85,8 +100,8 @@ def race(shape: str, nanogpt: Path | None, rounds: int, no_compiler: bool) -> di
 
 def show(result: dict) -> None:
     p = result["peak_gflops"]
-    means = f"{p['bfloat16']:.0f} GFLOP/s in bfloat16 (mean {p['bfloat16_mean']:.0f}), {p['float32']:.0f} in float32"
-    print(f"\n{result['shape']}: products {means}")
+    told = ", ".join(f"{p[t]:.0f} in {t} (mean {p[t + '_mean']:.0f})" for t in ("bfloat16", "float32") if t in p)
+    print(f"\n{result['shape']}: products, GFLOP/s: {told}")
     print(f"{'':28}{'tokens/s':>10}{'of peak':>9}{'of mean':>9}{'memory':>11}{'start':>8}")
     for name, rate in result["tokens_per_second"].items():
         share, mean = (100 * result[key][name] for key in ("share_of_peak", "share_of_mean"))
@@ -95,6 +110,40 @@ def show(result: dict) -> None:
     if result["best"]:
         print(f"ours / nanoGPT as its README {result['ratio_to_readme']:.2f}; ours / {result['best']} {result['ratio_to_best']:.2f}")
     print(f"ours: {result['ours']['resolved']}", flush=True)
+
+
+def scan(rounds: int) -> dict[str, list[tuple[int, float, float]]]:
+    """(value, tokens/s, GFLOP/s) along each of SCAN, the others in the middle; one shape after another."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for name, values in SCAN.items():
+        for value in values:
+            at = MIDDLE | {name: value}
+            shape = [f"d_model={at['d_model']}", f"n_head={max(1, at['d_model'] // 64)}", f"context={at['context']}", "n_layer=4"]
+            overrides = (*shape, "vocab_size=4353", f"batch_tokens={at['rows'] * at['context']}")
+            process = start({"kind": "ours", "shape": "middle", "rows": at["rows"], "steps": 3, "overrides": overrides})
+            told, turns = answer(process), [ask(process, "turn") for _ in range(rounds)]
+            process.stdin.close()
+            rate = statistics.median(turn["tokens"] / turn["seconds"] for turn in turns)
+            found.setdefault(name, []).append((value, rate, rate * told["flops_per_token"] / 1e9))
+            print(f"{name} {value}: {rate:,.0f} tokens/s, {found[name][-1][2]:.0f} GFLOP/s", flush=True)
+    return found
+
+
+def draw(found: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained", figsize=(11, 3.6))
+    for axes, (name, points) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
+        values, rates, flops = zip(*points, strict=True)
+        axes.loglog(values, rates, marker=".", label="tokens/s")
+        axes.loglog(values, flops, marker=".", label="GFLOP/s")
+        axes.set_xticks(values, [str(value) for value in values], minor=False)
+        axes.minorticks_off()
+        fixed = ", ".join(f"{other} {value}" for other, value in MIDDLE.items() if other != name)
+        axes.set(xlabel={"rows": "sequences a step"}.get(name, name), title=fixed)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
 
 
 # ---- the processes ------------------------------------------------------------------------------------------------------------------
@@ -122,7 +171,6 @@ def ask(process: subprocess.Popen, word: str) -> dict:
 
 
 def contestant(what: dict) -> None:
-    sys.path.insert(0, str(ROOT))
     from andrea.config import override
     from andrea.presets import preset
 
@@ -212,7 +260,7 @@ def products(config):
     """GFLOP/s of the model's own matrix products (2,048 rows; forward, input gradient, weight gradient): the best and the mean."""
     import torch
 
-    from andrea.machine import cores, keep_memory
+    from andrea.machine import cores, has_fast_bfloat16, keep_memory
 
     torch.set_num_threads(cores())
     keep_memory()
@@ -222,7 +270,7 @@ def products(config):
 
     def turn() -> dict:
         found = {}
-        for name in ("bfloat16", "float32"):
+        for name in ("bfloat16", "float32") if has_fast_bfloat16() else ("float32",):
             dtype, rates, flops, seconds = getattr(torch, name), [], 0, 0.0
             for n_in, n_out, times in shapes:
                 x, w, dy = (torch.randn(shape, dtype=dtype) for shape in ((rows, n_in), (n_out, n_in), (rows, n_out)))

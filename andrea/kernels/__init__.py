@@ -35,6 +35,6 @@ def choose(device: str, compiles: bool, wanted: str = "auto") -> tuple[str, str]
         return "torch", "torch.compile makes its own of them"
     try:
         from andrea.kernels import loops  # noqa: F401
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # not there; too old for this NumPy; no folder to keep compiled loops in
         return "torch", f"Numba does not run here: {error}"
     return "cpu", "attention in chunks; GELU and the loss as compiled loops"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from andrea import checkpoint
-from andrea.config import RunConfig
+from andrea.config import OptimConfig, RunConfig
 from andrea.data.prepare import Prepared
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
@@ -92,7 +92,7 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
         if not (isfinite(loss) and isfinite(grad_norm)):
             raise Diverged(
                 f"step {state.step}: loss {loss}, gradient norm {grad_norm}; training has diverged and nothing of this step is kept. "
-                f"A lower learning rate helps: --set optim.lr={s.config.optim.lr / 3:.1g}"
+                f"A lower learning rate helps: {lower_rates(s.config.optim)}"
             )
         tokens = state.step * c.batch_tokens
         seconds = perf_counter() - began
@@ -121,6 +121,11 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     yield Finished(
         state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
     )
+
+
+def lower_rates(c: OptimConfig) -> str:
+    """The options for a third of the rates in use."""
+    return f"--set optim.lr={c.lr / 3:.1g}" + f" --set optim.matrix_lr={c.matrix_lr / 3:.1g}" * (c.name == "muon")
 
 
 def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]]:
