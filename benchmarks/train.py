@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 SHAPES = {  # name -> sequences a step, steps a turn, and overrides of the preset
     "andrea-120m": (4, 1, ()),
     "andrea-12m": (4, 2, ()),
-    "char-128": (12, 40, ("n_layer=4", "n_head=4", "d_model=128", "context=64", "vocab_size=65", "batch_tokens=768")),
+    "char-128": (12, 40, ("n_layer=4", "n_head=4", "d_model=128", "context=64", "vocab_size=65", "positions=learned", "batch_tokens=768")),
 }
 SCAN = {  # what is varied, and of what
     "d_model": (64, 128, 256, 384, 512, 768),

@@ -5,6 +5,8 @@ arXiv:2104.09864, eq. 34; halves instead of neighbours as GPT-NeoX has them.
     backward   the same by the negative angle
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,9 @@ from andrea.kernels.dtypes import LOOPED
 BASE = 1_000.0  # the slowest plane turns once in 6,283 tokens, six contexts; 10,000 learned less in the same time (LOG.md, 2026-11-29)
 
 
+@lru_cache(maxsize=16)  # every block and every step asks for the same
 def angles(start: int, T: int, K: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, (T, K / 2) float64, of positions start to start + T - 1."""
+    """cos and sin, (T, K / 2) float64, of positions start to start + T - 1. Not to be written to."""
     rates = BASE ** (-torch.arange(0, K, 2, dtype=torch.float64) / K)
     turned = torch.arange(start, start + T, dtype=torch.float64)[:, None] * rates
     return turned.cos(), turned.sin()
