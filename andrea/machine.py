@@ -193,7 +193,9 @@ def choose_compile(wanted: str, device: str) -> Choice:
         return Choice("compile", True, "asked for")
     if device.startswith("cuda"):
         return Choice("compile", True, "pays on a GPU")
-    return Choice("compile", False, "eager; --compile on is worth a try for runs of hours" if found else "no C++ compiler here")
+    return Choice(
+        "compile", False, "slower than the kernels for a CPU on large models; --compile on takes it" if found else "no C++ compiler here"
+    )
 
 
 def provenance() -> dict[str, Any]:

@@ -112,6 +112,11 @@ def test_linear_cross_entropy(n, V, D, dtype):
         close(got, exact, dtype)
 
 
+def test_a_target_that_is_no_token_is_refused():
+    with pytest.raises(IndexError, match="target 5 is out of bounds for 5 tokens"):
+        cross_entropy.loss_on_cpu(torch.ones(1, 2, 2), torch.ones(5, 2), torch.tensor([[0, 5]]))
+
+
 def test_a_target_of_a_loss_that_is_not_finite_is_seen():
     x = torch.tensor([[[torch.nan, 1.0]], [[1.0, 1.0]]])
     losses = cross_entropy.loss_on_cpu(x, torch.ones(5, 2), torch.zeros(2, 1, dtype=torch.long))

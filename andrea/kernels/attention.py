@@ -15,7 +15,6 @@ from torch import Tensor
 
 from andrea.kernels.dtypes import LOOPED
 
-FUSED_UP_TO = 256  # tokens: below, torch's fused kernel is the faster one in float32
 CHUNK = 128  # queries at a time on a CPU; 64 to 256 are within a tenth of each other
 
 
@@ -40,17 +39,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
 
 
 def attention_on_cpu(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    """y (B, H, T, K): in chunks, except for a cache's continuation and where float32 is faster fused."""
-    T, S = q.shape[-2], k.shape[-2]
-    if T != S or q.dtype not in LOOPED or (q.dtype == torch.float32 and FUSED_UP_TO >= T):
-        return attention(q, k, v, dropout)
-    return Chunks.apply(q, k, v, dropout)
+    """y (B, H, T, K): in chunks, except for a cache's continuation."""
+    whole = q.shape[-2] == k.shape[-2] and q.dtype in LOOPED
+    return Chunks.apply(q, k, v, dropout) if whole else attention(q, k, v, dropout)
 
 
 class Chunks(torch.autograd.Function):
     """The same for a CPU, S = T, as plain matrix products of CHUNK queries with the keys they see, and loops.py between them.
 
-    torch's fused kernel multiplies at a third of the speed of its matrix products in bfloat16 (2 cores of Zen 4). The weights P are kept
+    torch's fused kernel multiplies at a quarter of the speed of its matrix products in bfloat16 (2 cores of Zen 4). The weights P are kept
     for backward: H T^2 / 2 values.
     """
 

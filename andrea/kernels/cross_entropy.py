@@ -42,7 +42,9 @@ def reference_loss(x: Tensor, unembed: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_on_cpu(x: Tensor, unembed: Tensor, targets: Tensor) -> Tensor:
-    """The same, ROWS targets at a time."""
+    """The same, ROWS targets at a time. Raises IndexError for a target that is no column: the loops would not notice."""
+    if targets.numel() and targets.max() >= len(unembed):
+        raise IndexError(f"target {int(targets.max())} is out of bounds for {len(unembed)} tokens")
     return LinearCrossEntropy.apply(x, unembed, targets) if x.dtype in LOOPED else loss(x, unembed, targets)
 
 
