@@ -42,7 +42,16 @@ Giving the same andrea train command again starts afresh here; or remove the fol
 MADE = re.compile(
     r"data|\.data\..*|tokenizer\.json(\.partial)?|run\.json\.partial|" + re.escape(UNFINISHED)
 )  # what stands in a run folder before run.json
-RESOLVED = {"device": str, "dtype": str, "compile": bool, "threads": int, "kernels": str, "micro_batch": int, "steps": int}
+RESOLVED = {
+    "device": str,
+    "dtype": str,
+    "compile": bool,
+    "threads": int,
+    "kernels": str,
+    "recompute": bool,
+    "micro_batch": int,
+    "steps": int,
+}
 MOST_THREADS = 4096  # more than any machine has cores; asking the system for a billion ends the process
 
 

@@ -141,6 +141,7 @@ class TrainConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
     kernels: Literal["auto", "torch"] = "auto"  # the fastest that run here, or torch's own operations
+    recompute: Literal["auto", "on", "off"] = "auto"  # activations again in backward, block by block; auto: where memory wants it
 
     def __post_init__(self) -> None:
         check_types(self)

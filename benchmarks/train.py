@@ -205,12 +205,12 @@ def ours(config, what: dict):
     from andrea.config import override
     from andrea.model import Transformer
     from andrea.training.optim import optimizer_for
-    from andrea.training.start import choices, rows_that_fit, set_up_machine
+    from andrea.training.start import choices, set_up_machine, settle_pass
     from andrea.training.step import train_step
 
     config = override(config, f"batch_tokens={what['rows'] * config.model.context}")
     resolved = {choice.name: choice.value for choice in choices(config)}
-    resolved["micro_batch"] = rows_that_fit(config, resolved)
+    settle_pass(config, resolved)
     set_up_machine(1337, resolved)
     model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]])
     optimizer, parameters = optimizer_for(model, override(config.optim, "name=adamw")), list(model.parameters())

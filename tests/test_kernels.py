@@ -13,7 +13,7 @@ import torch
 from reference import tiny
 
 from andrea.config import OptimConfig
-from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, attention, choose, cross_entropy, gelu, loops, rotary
+from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, attention, choose, cross_entropy, dropout, gelu, loops, rotary
 from andrea.kernels.newton_schulz import newton_schulz
 from andrea.kernels.newton_schulz import reference as polar
 from andrea.model import Transformer
@@ -83,11 +83,37 @@ def test_attention_drops_weights_and_its_gradient_knows_which():
     y = attention.Chunks.apply(q, k, v, 0.5)
     gradients = torch.autograd.grad(y, (q, k, v), torch.ones_like(y))
     torch.manual_seed(1)
-    kept = [torch.nn.functional.dropout(torch.ones(2, stop - start, stop), 0.5) for start, stop in attention.chunks(200)]
+    chunks = attention.chunks(200)
+    seeds = [dropout.seed() for _ in chunks]
+    kept = [dropout.masked(torch.ones(2, stop - start, stop), 0.5, s) for s, (start, stop) in zip(seeds, chunks, strict=True)]
     mask = torch.cat([torch.nn.functional.pad(part, (0, 200 - part.shape[-1])) for part in kept], 1)
     wanted = (attention.pattern(q, k) * mask) @ v
     torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradients, torch.autograd.grad(wanted, (q, k, v), torch.ones_like(y)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 42), (2, 5, 123), (500, 768)])
+def test_dropout_keeps_what_backward_keeps(shape, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(shape).to(dtype).requires_grad_()
+    y = dropout.dropout_on_cpu(x, 0.3)
+    ones = torch.autograd.grad(y, x, torch.ones_like(x))[0]
+    assert set(ones.unique().tolist()) <= {0.0, torch.tensor(1 / 0.7, dtype=torch.float32).to(dtype).item()}
+    close(y, x.detach().double() * (ones != 0) / 0.7, dtype)
+
+
+def test_dropout_is_fair_and_no_two_places_know_of_each_other():
+    torch.manual_seed(0)
+    masks = torch.stack([dropout.dropout_on_cpu(torch.ones(300, 400), 0.2) != 0 for _ in range(6)]).double()
+    n = masks.numel()
+    assert abs(masks.mean() - 0.8) < 5 * (0.16 / n) ** 0.5
+    for axis in range(3):  # calls, rows and columns, each of them and what stands beside it
+        assert abs(masks.mean([a for a in range(3) if a != axis]) - 0.8).max() < 5 * (0.16 * masks.shape[axis] / n) ** 0.5
+        here, there = (masks.narrow(axis, start, masks.shape[axis] - 1) - 0.8 for start in (0, 1))
+        assert abs((here * there).mean()) < 5 * 0.16 / here.numel() ** 0.5
+    torch.manual_seed(0)
+    assert torch.equal(dropout.dropout_on_cpu(torch.ones(300, 400), 0.2) != 0, masks[0] != 0)
 
 
 def test_attention_of_a_continuation_is_the_vendors():

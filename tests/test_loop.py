@@ -87,9 +87,9 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path, text_file):
     assert losses(tmp_path / "a") != losses(tmp_path / "c")
 
 
-@pytest.mark.parametrize("stop_after", [1, 5, 11])
-def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path, text_file, stop_after):
-    config = small(text_file, changes=("dropout=0.1", "micro_batch=2"))
+@pytest.mark.parametrize(("stop_after", "more"), [(1, ()), (5, ("kernels=auto", "recompute=on")), (11, ())])
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path, text_file, stop_after, more):
+    config = small(text_file, changes=("dropout=0.1", "micro_batch=2", *more))
     list(train(config, tmp_path / "straight"))
     stop = Flag()
     events = []
@@ -325,6 +325,17 @@ def test_two_texts_with_one_seed_are_told_apart(tmp_path, text_file):
         list(train(small(path, changes=("steps=1",)), tmp_path / name))
         hashes.add(json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8"))["provenance"]["data"])
     assert len(hashes) == 2
+
+
+def test_activations_computed_again_are_the_same(tmp_path, text_file):
+    """Dropout's masks too: they are drawn from the state that the generators had the first time."""
+    trained = {}
+    for recompute in ("on", "off"):
+        config = small(text_file, changes=("steps=3", "dropout=0.2", "kernels=auto", f"recompute={recompute}"))
+        list(train(config, tmp_path / recompute))
+        assert checkpoint.read_run(tmp_path / recompute)[1]["recompute"] == (recompute == "on")
+        trained[recompute] = checkpoint.load(tmp_path / recompute, "last").model.state_dict()
+    assert all(torch.equal(trained["on"][name], value) for name, value in trained["off"].items())
 
 
 def test_a_container_with_too_little_memory_gets_a_smaller_micro_batch_or_a_refusal(tmp_path, text_file, monkeypatch):

@@ -10,7 +10,7 @@ from torch import nn
 from andrea.config import OptimConfig, override
 from andrea.model import Transformer
 from andrea.presets import preset
-from andrea.training import plan
+from andrea.training import plan, start
 from andrea.training.optim import moments, optimizer_for, set_moments
 from andrea.training.schedule import learning_rate
 from andrea.training.step import train_step
@@ -194,6 +194,21 @@ def test_a_micro_batch_is_what_the_memory_holds():
         plan.micro_batch_rows(asked, "cpu", "bfloat16", needed(1))
     with pytest.raises(plan.TooLittleMemory, match=r"micro_batch=1, bfloat16$"):
         plan.micro_batch_rows(asked, "cpu", "float32", needed(1))
+
+
+def test_recomputing_takes_less_and_is_the_last_resort(monkeypatch):
+    config = override(preset("andrea-4m"), "batch_tokens=4096", "micro_batch=16", "steps=10")
+    kept, again = (sum(plan.memory_needed(config, 16, "cpu", "float32", "cpu", recompute).values()) for recompute in (False, True))
+    assert again < 0.9 * kept
+    settled = {}
+    for memory in (2 * kept, kept, kept - 1, again):
+        monkeypatch.setattr(start, "device_memory_bytes", lambda device, memory=memory: memory)
+        settled[memory] = resolved = {"device": "cpu", "dtype": "float32", "kernels": "cpu"}
+        start.settle_pass(config, resolved)
+    assert [r["recompute"] for r in settled.values()] == [False, False, True, True]
+    monkeypatch.setattr(start, "device_memory_bytes", lambda device: again - 1)
+    with pytest.raises(plan.TooLittleMemory):
+        start.settle_pass(config, {"device": "cpu", "dtype": "float32", "kernels": "cpu"})
 
 
 def test_measuring_the_speed_takes_a_twin_of_the_weights():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from andrea.kernels import attention, cross_entropy, gelu, layer_norm, rotary
+from andrea.kernels import attention, cross_entropy, dropout, gelu, layer_norm, rotary
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,21 @@ class Kernels:
     attention: Callable[..., Tensor] = attention.attention
     loss: Callable[[Tensor, Tensor, Tensor], Tensor] = cross_entropy.loss
     rotate: Callable[[Tensor, int, int], Tensor] = rotary.rotate
+    dropout: Callable[[Tensor, float], Tensor] = dropout.dropout
 
 
 TORCH = Kernels()
-REFERENCE = Kernels(gelu.reference, layer_norm.reference, attention.reference, cross_entropy.reference_loss, rotary.reference)
-CPU = Kernels(gelu.gelu_on_cpu, layer_norm.layer_norm, attention.attention_on_cpu, cross_entropy.loss_on_cpu, rotary.rotate_on_cpu)
+REFERENCE = Kernels(
+    gelu.reference, layer_norm.reference, attention.reference, cross_entropy.reference_loss, rotary.reference, dropout.reference
+)
+CPU = Kernels(
+    gelu.gelu_on_cpu,
+    layer_norm.layer_norm,
+    attention.attention_on_cpu,
+    cross_entropy.loss_on_cpu,
+    rotary.rotate_on_cpu,
+    dropout.dropout_on_cpu,
+)
 BY_NAME = {"torch": TORCH, "cpu": CPU}
 
 

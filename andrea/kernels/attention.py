@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from andrea.kernels.dropout import masked, seed
 from andrea.kernels.dtypes import LOOPED
 
 CHUNK = 128  # queries at a time on a CPU; 64 to 256 are within a tenth of each other
@@ -48,7 +49,7 @@ class Chunks(torch.autograd.Function):
     """The same for a CPU, S = T, as plain matrix products of CHUNK queries with the keys they see, and loops.py between them.
 
     torch's fused kernel multiplies at a quarter of the speed of its matrix products in bfloat16 (2 cores of Zen 4). The weights P are kept
-    for backward: H T^2 / 2 values.
+    for backward, H T^2 / 2 values, and what fell on them is known from one seed for each chunk.
     """
 
     @staticmethod
@@ -58,13 +59,12 @@ class Chunks(torch.autograd.Function):
         B, H, T, K = q.shape
         q, k, v = (t.reshape(B * H, T, K) for t in (q, k, v))
         y = torch.empty(B, T, H, K, dtype=q.dtype)  # the order in which the output projection reads it
-        kept = []
-        for start, stop in chunks(T):
+        kept, ctx.seeds = [], [seed() if dropout else 0 for _ in chunks(T)]
+        for (start, stop), drawn in zip(chunks(T), ctx.seeds, strict=True):
             P = q[:, start:stop] @ k[:, :stop].mT  # (B H, stop - start, stop)
             loops.run(loops.causal_softmax, P, start, np.float32(K**-0.5))
-            dropped = F.dropout(P, dropout) if dropout else P
-            y[:, start:stop] = in_heads(dropped @ v[:, :stop], H)
-            kept += [P, dropped] if dropout else [P]
+            y[:, start:stop] = in_heads((masked(P, dropout, drawn) if dropout else P) @ v[:, :stop], H)
+            kept.append(P)
         ctx.save_for_backward(q, k, v, *kept)
         ctx.H, ctx.dropout = H, dropout
         return y.transpose(1, 2)
@@ -77,13 +77,12 @@ class Chunks(torch.autograd.Function):
         T, K = q.shape[1:]
         dy = dy.reshape(q.shape)
         dq = torch.empty(len(q) // ctx.H, T, ctx.H, K, dtype=q.dtype)
-        every = 2 if ctx.dropout else 1
         dk = dv = torch.empty(0)
-        for (start, stop), P, dropped in reversed(list(zip(chunks(T), kept[::every], kept[every - 1 :: every], strict=True))):
+        for (start, stop), P, drawn in reversed(list(zip(chunks(T), kept, ctx.seeds, strict=True))):
             d = dy[:, start:stop]
-            dS = d @ v[:, :stop].mT
+            dS, dropped = d @ v[:, :stop].mT, P
             if ctx.dropout:
-                dS = torch.where(dropped == 0, 0, dS / (1 - ctx.dropout))
+                dS, dropped = (masked(t, ctx.dropout, drawn) for t in (dS, P))
             loops.run(loops.softmax_backward, dS, P, start, np.float32(K**-0.5))
             dq[:, start:stop] = in_heads(dS @ k[:, :stop], ctx.H)
             if stop == T:  # the last chunk sees every key

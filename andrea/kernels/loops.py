@@ -27,7 +27,7 @@ MOST_THREADS = numba.get_num_threads()
 one_at_a_time = Lock()  # Numba's own thread pool ends the process when two threads enter it
 
 
-def run(loop, *tensors: Tensor | int | np.float32) -> None:
+def run(loop, *tensors: Tensor | float | np.float32) -> None:
     """Call a loop on the memory of contiguous tensors, and numbers, with as many threads as torch uses."""
     arrays = [t if not isinstance(t, Tensor) else (t.view(torch.uint16) if t.dtype == torch.bfloat16 else t).numpy() for t in tensors]
     with one_at_a_time:
@@ -83,6 +83,27 @@ def gelu(x, y, slope):
             s = ONE / (ONE + e)  # 1 - s is e s
             y[i, j] = narrow(value * s, x[i, j])
             slope[i, j] = narrow(s + v * s * s * e * (SLOPE + np.float32(3) * CUBIC * square), x[i, j])
+
+
+@njit(**OPTIONS)
+def scramble(x):
+    """A fixed bijection of 32-bit numbers that spreads every bit over all. Wellons 2018, https://nullprogram.com/blog/2018/07/31."""
+    x = np.uint32(x ^ (x >> np.uint32(16)))
+    x = np.uint32(x * np.uint32(0x7FEB352D))
+    x = np.uint32(x ^ (x >> np.uint32(15)))
+    x = np.uint32(x * np.uint32(0x846CA68B))
+    return np.uint32(x ^ (x >> np.uint32(16)))
+
+
+@njit(parallel=True, **OPTIONS)
+def dropout(x, y, seed, p):
+    """y = x m / (1 - p), (N, M): m is 0 where the hash of seed, row and column falls below p 2^32, and 1 elsewhere."""
+    least, scale = np.uint32(p * 2**32), np.float32(1 / (1 - p))
+    for i in prange(x.shape[0]):
+        row = scramble(np.uint32(scramble(np.uint32(seed)) + np.uint32(i)))
+        for j in range(x.shape[1]):
+            kept = scramble(np.uint32(row + np.uint32(j))) >= least
+            y[i, j] = narrow(widen(x[i, j]) * (scale if kept else np.float32(0)), x[i, j])
 
 
 @njit(**OPTIONS)

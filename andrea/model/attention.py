@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from andrea.config import ModelConfig
 from andrea.kernels import Kernels
+from andrea.model.dropout import Dropout
 
 
 class LayerCache(Protocol):
@@ -39,7 +40,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(c.d_model, 3 * c.d_model, bias=c.bias)
         self.attend = Attend(c.dropout, kernels)
         self.out = nn.Linear(c.d_model, c.d_model, bias=c.bias)
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = Dropout(c.dropout, kernels)
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         qkv = self.qkv(x)  # (B, T, 3 D)

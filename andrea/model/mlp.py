@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from andrea.config import ModelConfig
 from andrea.kernels import Kernels
+from andrea.model.dropout import Dropout
 
 
 class Activation(nn.Module):
@@ -30,7 +31,7 @@ class MLP(nn.Module):
         self.up = nn.Linear(c.d_model, c.mlp_width, bias=c.bias)
         self.act = Activation(kernels.gelu if c.activation == "gelu" else F.relu)
         self.down = nn.Linear(c.mlp_width, c.d_model, bias=c.bias)
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = Dropout(c.dropout, kernels)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.up(x)  # (B, T, M): expand

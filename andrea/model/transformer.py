@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from andrea.config import ModelConfig
 from andrea.kernels import TORCH, Kernels
 from andrea.model.attention import Attention, LayerCache
+from andrea.model.dropout import Dropout
 from andrea.model.mlp import MLPS
 
 
@@ -84,7 +85,7 @@ class Transformer(nn.Module):
         c = self.config = config
         self.token_embed = nn.Embedding(c.vocab_size, c.d_model)
         self.position_embed = nn.Embedding(c.context, c.d_model) if c.positions == "learned" else None
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = Dropout(c.dropout, kernels)
         self.blocks = nn.ModuleList(BLOCKS[c.norm, c.residual](c, kernels) for _ in range(c.n_layer))
         self.final_norm = LayerNorm(c.d_model, kernels) if c.norm == "pre" else nn.Identity()
         self.unembed = nn.Linear(c.d_model, c.vocab_size, bias=False)

@@ -1,6 +1,7 @@
 """How much to do at a time, and how many steps fit into a time budget: measured on the run itself before it begins."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
@@ -19,7 +20,7 @@ class TooLittleMemory(MemoryError):
     """Not even the least that can be done at a time fits into the memory."""
 
 
-def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, kernels: str = "torch") -> int:
+def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, kernels: str = "torch", recompute: bool = False) -> int:
     """Sequences per pass: the most that divide the batch evenly within what the device digests well and its memory holds.
 
     config.train.micro_batch where it is given. Raises TooLittleMemory where that, or one sequence, needs more than `memory` bytes.
@@ -27,13 +28,14 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, 
     most = max(1, tokens_per_pass(c, device) // c.model.context)
     given = c.train.micro_batch
     choices = [given] if given else [rows for rows in range(1, min(most, c.rows) + 1) if c.rows % rows == 0]
-    fitting = [rows for rows in choices if memory is None or sum(memory_needed(c, rows, device, dtype, kernels).values()) <= memory]
+    needed = lambda rows, dtype=dtype: sum(memory_needed(c, rows, device, dtype, kernels, recompute).values())
+    fitting = [rows for rows in choices if memory is None or needed(rows) <= memory]
     if not fitting and memory is not None:
-        least, items = choices[0], memory_needed(c, choices[0], device, dtype, kernels)
+        least, items = choices[0], memory_needed(c, choices[0], device, dtype, kernels, recompute)
         total = sum(items.values())
         told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
         ways = ["a smaller preset", "a shorter context", *["micro_batch=1"] * (least > 1)]
-        ways += ["bfloat16"] * (sum(memory_needed(c, least, device, "bfloat16", kernels).values()) < total)
+        ways += ["bfloat16"] * (needed(least, "bfloat16") < total)
         raise TooLittleMemory(
             f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told}) "
             f"and there is {size(memory)}; take {', '.join(ways)}"
@@ -46,17 +48,22 @@ def tokens_per_pass(c: RunConfig, device: str) -> int:
     return 65_536 if device != "cpu" else 2048 if c.model.d_model >= 512 else 4096
 
 
-def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str = "torch") -> dict[str, int]:
+def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str = "torch", recompute: bool = False) -> dict[str, int]:
     """Bytes that a run takes at its peak, by item: accounting's sums, the twin that measures the speed, the allowances.
 
-    The kernels for a CPU keep attention's weights, half of T^2 for a head, twice with dropout, and of the logits only their gradient.
-    Muon has one moment for AdamW's two, and its products take the room of the other.
+    The kernels for a CPU keep attention's weights, half of T^2 for a head, and of the logits only their gradient.
+    Muon has one moment for AdamW's two, and its products take the room of the other. To recompute, a block keeps what it read, float32,
+    and one block at a time has all the rest.
     """
     m, T, value = c.model, c.model.context, 2 if dtype == "bfloat16" else 4
     items = training_bytes(m, rows, T, "bfloat16" if dtype == "bfloat16" else "float32")
     del items["total"]
+    at_once = 1 if recompute else m.n_layer
+    if recompute:
+        one = training_bytes(replace(m, n_layer=1), rows, T, "bfloat16" if dtype == "bfloat16" else "float32")
+        items["activations"] = one["activations"] + rows * T * m.n_layer * 4 * m.d_model
     if kernels == "cpu":
-        items["attention_weights"] = rows * m.n_layer * m.n_head * T * (T + min(T, CHUNK)) // 2 * value * (2 if m.dropout else 1)
+        items["attention_weights"] = rows * at_once * m.n_head * T * (T + min(T, CHUNK)) // 2 * value
         items["logits"] = rows * T * m.vocab_size * value
     total = sum(items.values())
     twin = 0 if c.train.steps else items["weights"]

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Event as Flag
@@ -11,9 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint as checkpointed
 
 from andrea import checkpoint, kernels
-from andrea.config import DataConfig, RunConfig, from_dict
+from andrea.config import DataConfig, RunConfig, from_dict, override
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
 from andrea.files import named
@@ -35,14 +37,15 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         chosen = choices(config)
         resolved = {choice.name: choice.value for choice in chosen}
         least = replace(config, model=replace(config.model, vocab_size=1))
-        rows_that_fit(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
+        settle_pass(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
         data = yield from prepare_into(run, config)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size), data=data_config(config.data, data))
         yield report.Prepared(run, data.report, data.folder.parent == run.resolve())
         sampler = Sampler(data.train, config.model.context, config.train.seed)
-        resolved["micro_batch"] = rows_that_fit(config, resolved)
+        settle_pass(config, resolved)
         set_up_machine(config.train.seed, resolved)
         model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
+        recompute_blocks(model, resolved)
         state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
         losses, note = compiled(model, config, resolved)
         chosen = [replace(choice, value=resolved[choice.name]) for choice in chosen]  # compiling may have failed
@@ -68,7 +71,7 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
-    resolved = {"kernels": "torch"} | resolved  # all that there were at first
+    resolved = dict[str, Any](kernels="torch", recompute=False) | resolved  # all that there were at first
     if missing := checkpoint.RESOLVED.keys() - resolved.keys():
         raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
@@ -76,11 +79,14 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     if resolved["kernels"] == "cpu":
         resolved["kernels"], _ = kernels.choose(resolved["device"], resolved["compile"])
     folder, skipped = checkpoint.newest_whole(run)
-    rows_that_fit(replace(config, train=replace(config.train, micro_batch=resolved["micro_batch"])), resolved)
+    settle_pass(
+        override(config, f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"), resolved
+    )
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(config.train.seed, resolved)
     model = checkpoint.load_model(folder / "model.safetensors", config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
+    recompute_blocks(model, resolved)
     state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
     saved = checkpoint.read_state(folder)
     checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
@@ -104,10 +110,25 @@ def choices(config: RunConfig) -> list[Choice]:
     return [*first, Choice("kernels", *kernels.choose(values["device"], values["compile"], config.train.kernels))]
 
 
-def rows_that_fit(config: RunConfig, resolved: dict[str, Any]) -> int:
-    """Sequences per pass. Raises plan.TooLittleMemory."""
+def settle_pass(config: RunConfig, resolved: dict[str, Any]) -> None:
+    """Set resolved["micro_batch"], sequences per pass, and resolved["recompute"]. Raises plan.TooLittleMemory."""
     memory = device_memory_bytes(resolved["device"])
-    return plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], memory, resolved["kernels"])
+    ways = {"auto": (False, True), "on": (True,), "off": (False,)}[config.train.recompute]
+    for recompute in ways:
+        try:
+            rows = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], memory, resolved["kernels"], recompute)
+        except plan.TooLittleMemory:
+            if recompute is ways[-1]:
+                raise
+        else:
+            resolved["micro_batch"], resolved["recompute"] = rows, recompute
+            return
+
+
+def recompute_blocks(model: Transformer, resolved: dict[str, Any]) -> None:
+    """Where resolved["recompute"] says so, a block keeps what it read, and backward runs it again. Chen et al. 2016, arXiv:1604.06174."""
+    for block in model.blocks if resolved["recompute"] else ():
+        block.forward = partial(checkpointed, block.forward, use_reentrant=False)
 
 
 def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
@@ -116,12 +137,11 @@ def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
 
 
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
-    """A sentence where memory, and nothing else, made the micro-batch smaller."""
+    """A sentence where memory, and nothing else, made the micro-batch smaller, and one where it asks for activations anew."""
     usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None, resolved["kernels"])
-    fewer = resolved["micro_batch"] < usual
-    return (
-        (f"memory holds {resolved['micro_batch']} sequences at a time, not {usual}: the result differs by rounding alone",) if fewer else ()
-    )
+    rows, again = resolved["micro_batch"], resolved["recompute"] and config.train.recompute == "auto"
+    fewer = [f"memory holds {rows} sequences at a time, not {usual}: the result differs by rounding alone"] * (rows < usual)
+    return (*fewer, *["memory does not hold the activations: backward computes them again, a third more work"] * again)
 
 
 def restore(path: Path, state: State, device: str | None) -> None:
