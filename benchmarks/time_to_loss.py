@@ -35,7 +35,10 @@ RECIPES = {  # ours: a preset, and what is changed of it
         "context=64 n_layer=4 n_head=4 d_model=128 positions=rotary init=zero batch_tokens=1024 steps=160 lr=0.03 matrix_lr=0.05 "
         "momentum=0.85 beta1=0.8 warmup=0.05 decay=0.9",
     ),
-    "gpu": ("andrea-4m", "context=256 minutes=20"),
+    "gpu": (
+        "andrea-4m",
+        "context=256 n_layer=6 n_head=4 d_model=256 dropout=0.1 batch_tokens=4096 steps=800 lr=0.01 matrix_lr=0.03 warmup=0.03 decay=0.95",
+    ),
 }
 EVALUATED = {"Evaluated", "Sampled"}  # events before which an evaluation, or a sample, took the time
 
