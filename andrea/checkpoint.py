@@ -4,7 +4,7 @@
     RUN/tokenizer.json   RUN/data/ (shards, or data/pointer.json naming a prepared folder)
     RUN/metrics.jsonl    RUN/samples.txt
     RUN/checkpoints/step-N/   model.safetensors  train.safetensors  state.json  manifest.json (written last)
-    RUN/last  RUN/best   small files naming a step
+    RUN/last  RUN/best  RUN/sound   small files naming a step: the newest, the lowest loss, the newest that the guard may go back to
     RUN/unfinished.txt   until run.json is there: the folder is being made, or was left by a program that was killed
 
 A checkpoint is built beside its place and moved there whole; the small files are replaced, never rewritten. Nothing is a pickle.
@@ -266,17 +266,30 @@ def set_weights(model: Transformer, tensors: Mapping[str, Tensor]) -> None:
         tensor.copy_(tensors[name])  # state_dict's tensors are the parameters' own storage, detached
 
 
-def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], state: Mapping[str, Any], best: bool) -> Path:
-    """Write step-N and make it the last (and the best, if so). A crash or a full disk at any moment leaves the earlier ones whole."""
+def save(
+    run: Path,
+    step: int,
+    model: Mapping[str, Tensor],
+    train: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    best: bool,
+    sound: bool = True,
+    keep: int = 2,
+    keep_every: int | None = None,
+) -> Path:
+    """Write step-N and make it the last (the best and the newest sound one, if so); then remove what `prune` says.
+
+    A crash or a full disk at any moment leaves the earlier ones whole.
+    """
     folder = run / "checkpoints" / f"step-{step}"
     if not is_whole(folder):
         building = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         try:
-            write_tensors(building / "model.safetensors", weights(model))
+            write_tensors(building / "model.safetensors", model)
             write_tensors(building / "train.safetensors", train)
-            write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, "best": best, **state})
+            write_json(building / "state.json", {"format_version": FORMAT_VERSION, "step": step, "best": best, "sound": sound, **state})
             for name in PAYLOAD:
                 flush(building / name)
             files = {name: {"bytes": (building / name).stat().st_size, "sha256": checksum(building / name)} for name in PAYLOAD}
@@ -287,8 +300,8 @@ def save(run: Path, step: int, model: Transformer, train: Mapping[str, Tensor], 
             shutil.rmtree(building, ignore_errors=True)  # the room that it takes is needed
             raise
         flush(folder.parent)
-    point(run, folder, best)
-    prune(run)
+    point(run, folder, best, sound)
+    prune(run, keep, keep_every)
     return folder
 
 
@@ -307,15 +320,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(number, os.strerror(number), str(path), number) from None  # errno, or the last where the system is Windows
 
 
-def point(run: Path, folder: Path, best: bool) -> None:
-    """Make a checkpoint the last, and the best if so."""
-    if best:
-        replace_text(run / "best", folder.name)
+def point(run: Path, folder: Path, best: bool, sound: bool) -> None:
+    """Make a checkpoint the last, and the best and the sound one if so."""
+    for name, so in (("best", best), ("sound", sound)):
+        if so:
+            replace_text(run / name, folder.name)
     replace_text(run / "last", folder.name)
 
 
 def pointed(run: Path, at: str) -> str | None:
-    """The name of a checkpoint that the file `last` or `best` holds; None where it is not there or holds anything else."""
+    """The name of a checkpoint that the file `last`, `best` or `sound` holds; None where it is not there or holds anything else."""
     try:
         name = read_text(run / at).strip()
     except (FileNotFoundError, ValueError):
@@ -323,11 +337,13 @@ def pointed(run: Path, at: str) -> str | None:
     return name if STEP.fullmatch(name) else None
 
 
-def prune(run: Path) -> None:
-    """Remove every checkpoint that neither `last` nor `best` names, and what interrupted saves left."""
-    kept = {pointed(run, name) for name in ("last", "best") if (run / name).exists()}
+def prune(run: Path, keep: int, keep_every: int | None) -> None:
+    """Remove what interrupted saves left, and every checkpoint but the `keep` newest, the best, the sound one, and every Nth step's."""
+    kept = {pointed(run, name) for name in ("last", "best", "sound") if (run / name).exists()}
     if None in kept:
         return  # one that is damaged might have named any of them
+    steps = sorted(int(match[1]) for path in (run / "checkpoints").iterdir() if (match := STEP.fullmatch(path.name)))
+    kept |= {f"step-{step}" for step in steps if step in steps[-keep:] or (keep_every and step % keep_every == 0)}
     for folder in (run / "checkpoints").iterdir():
         if folder.name not in kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -359,30 +375,44 @@ def is_whole(folder: Path) -> bool:
 
 
 def newest_whole(run: Path) -> tuple[Path, list[str]]:
-    """The newest checkpoint that passes `verify`, and a sentence for each newer one that does not."""
+    """The newest checkpoint that passes `verify`, and a sentence for each newer one that does not. Raises ValueError for none."""
+    folder, skipped = search(run)
+    if folder is None:
+        words = ": " + "; ".join(skipped) if skipped else "; it stopped before the first save: andrea train --resume begins it again"
+        raise ValueError(f"{run} holds no whole checkpoint" + words)
+    return folder, skipped
+
+
+def newest_sound(run: Path) -> Path | None:
+    """The newest whole checkpoint of a run in order, saved when it was due: what the guard goes back to."""
+    return search(run, sound=True)[0]
+
+
+def search(run: Path, sound: bool = False) -> tuple[Path | None, list[str]]:
     folders = [p for p in (run / "checkpoints").glob("step-*") if STEP.fullmatch(p.name)]
     skipped: list[str] = []
     for folder in sorted(folders, key=lambda p: int(p.name.removeprefix("step-")), reverse=True):
         try:
             verify(folder)
-            return folder, skipped
+            if not sound or read_state(folder)["sound"]:
+                return folder, skipped
         except BrokenCheckpoint as error:
             skipped.append(str(error))
-    raise ValueError(
-        f"{run} holds no whole checkpoint"
-        + (": " + "; ".join(skipped) if skipped else "; it stopped before the first save: remove it and start again")
-    )
+    return None, skipped
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """state.json of one checkpoint. Raises ValueError for one that is damaged or newer."""
     path = folder / "state.json"
-    found = read_json(path)
+    found = {"sound": True, "skips": []} | read_json(path)  # as they were before there was a guard
     check_version(path, found)
-    for name, kind in (("step", int), ("windows", int), ("tokens", int), ("best", bool), ("seconds", float)):
+    for name, kind in (("step", int), ("windows", int), ("tokens", int), ("best", bool), ("sound", bool), ("seconds", float)):
         field(found, name, kind, path)
     if found.get("best_loss") is not None:
         field(found, "best_loss", float, path)
+    for skip in field(found, "skips", list, path):
+        if not isinstance(skip, list) or len(skip) != 3 or not all(type(n) is int and 0 <= n < 2**63 for n in skip):
+            raise Damaged(f"{path} is damaged: skips holds {shown(skip)}; wanted three whole numbers")
     if f"step-{found['step']}" != folder.name:
         raise Damaged(f"{path} is damaged: step is {found['step']} in {folder.name}")
     return found

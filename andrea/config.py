@@ -136,6 +136,9 @@ class TrainConfig:
     eval_tokens: int = 32_768  # spread over the validation split, while training; the end reads all of it
     sample_every: int | None = None  # the same, 5 times
     save_every: int | None = None  # the same, 10 times; every best is saved besides
+    keep: int = 2  # of the newest checkpoints; the best is kept besides
+    keep_every: int | None = None  # steps; a checkpoint of such a step is kept for good
+    guard: bool = True  # leave out steps that are not finite, go back from spikes
     seed: int = 1337
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -145,8 +148,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        positive(self, "batch_tokens", "eval_tokens")
-        for name in ("steps", "micro_batch", "evaluate_every", "sample_every", "save_every"):
+        positive(self, "batch_tokens", "eval_tokens", "keep")
+        for name in ("steps", "micro_batch", "evaluate_every", "sample_every", "save_every", "keep_every"):
             if getattr(self, name) is not None:
                 positive(self, name)
         if not 0 < self.minutes < math.inf:

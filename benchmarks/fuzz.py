@@ -228,9 +228,8 @@ class Bench:
         from andrea.data.shards import Tokens
         from andrea.data.tokenizer import load_tokenizer
         from andrea.training.history import course, list_runs
-        from andrea.training.loop import State
         from andrea.training.optim import optimizer_for
-        from andrea.training.start import restore
+        from andrea.training.state import State, set_train_tensors
 
         if target == "shards":
             tokens = Tokens([file])
@@ -242,7 +241,7 @@ class Bench:
         elif file.name == "train.safetensors":
             config = checkpoint.read_run(self.run)[0]
             model = checkpoint.load_model(self.step / "model.safetensors", config.model)
-            restore(file, State(model, optimizer_for(model, config.optim)), "cpu")
+            set_train_tensors(State(model, optimizer_for(model, config.optim)), checkpoint.load_tensors(file), "cpu")
         elif target == "checkpoint":
             checkpoint.step_at(self.run, "last")
             checkpoint.load(self.run)

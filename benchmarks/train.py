@@ -211,7 +211,8 @@ def ours(config, what: dict):
     config = override(config, f"batch_tokens={what['rows'] * config.model.context}")
     resolved = {choice.name: choice.value for choice in choices(config)}
     settle_pass(config, resolved)
-    set_up_machine(1337, resolved)
+    set_up_machine(resolved)
+    torch.manual_seed(1337)
     model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]])
     optimizer, parameters = optimizer_for(model, override(config.optim, "name=adamw")), list(model.parameters())
     autocast = None if resolved["dtype"] == "float32" else getattr(torch, resolved["dtype"])

@@ -32,7 +32,7 @@ def model_of(seed):
 
 def test_what_is_saved_loads_bit_for_bit(run):
     model = model_of(1)
-    checkpoint.save(run, 3, model, {"x": torch.arange(3)}, STATE, best=True)
+    checkpoint.save(run, 3, checkpoint.weights(model), {"x": torch.arange(3)}, STATE, best=True)
     loaded = checkpoint.load(run)
     assert loaded.step == 3
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), loaded.model.state_dict().values(), strict=True))
@@ -42,7 +42,7 @@ def test_what_is_saved_loads_bit_for_bit(run):
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are not Windows")
 def test_who_may_read_a_run_may_read_its_weights(run):
-    folder = checkpoint.save(run, 3, model_of(1), {"x": torch.arange(3)}, STATE, best=True)
+    folder = checkpoint.save(run, 3, checkpoint.weights(model_of(1)), {"x": torch.arange(3)}, STATE, best=True)
     assert {path.stat().st_mode for path in folder.iterdir()} == {(run / "run.json").stat().st_mode}
 
 
@@ -64,16 +64,20 @@ def test_a_tied_matrix_is_written_once_and_an_untied_one_too():
     assert "unembed.weight" in checkpoint.weights(Transformer(tiny(tied=False)))
 
 
-def test_best_and_last_are_kept_and_the_rest_removed(run):
-    for step, best in [(1, True), (2, True), (3, False), (4, False)]:
-        checkpoint.save(run, step, model_of(step), {}, STATE, best)
-    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step-2", "step-4"]
+@pytest.mark.parametrize(
+    ("keep", "every", "kept"), [(1, None, [2, 5, 7]), (2, None, [2, 5, 6, 7]), (1, 3, [2, 3, 5, 6, 7]), (9, None, [1, 2, 3, 4, 5, 6, 7])]
+)
+def test_the_best_the_sound_the_newest_and_every_nth_are_kept(run, keep, every, kept):
+    for step in range(1, 8):
+        checkpoint.save(run, step, checkpoint.weights(model_of(step)), {}, STATE, step == 2, step <= 5, keep, every)
+    assert sorted(int(p.name.removeprefix("step-")) for p in (run / "checkpoints").iterdir()) == kept
     assert checkpoint.load(run).step == 2
-    assert checkpoint.load(run, at="last").step == 4
+    assert checkpoint.load(run, at="last").step == 7
+    assert checkpoint.newest_sound(run) == run / "checkpoints/step-5"
 
 
 def test_an_interrupted_save_leaves_the_earlier_checkpoint_whole(run, monkeypatch):
-    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     original = checkpoint.write_json
 
     def crash(path, value):
@@ -83,20 +87,20 @@ def test_an_interrupted_save_leaves_the_earlier_checkpoint_whole(run, monkeypatc
 
     monkeypatch.setattr(checkpoint, "write_json", crash)
     with pytest.raises(OSError, match="no space left"):
-        checkpoint.save(run, 2, model_of(2), {}, STATE, best=True)
+        checkpoint.save(run, 2, checkpoint.weights(model_of(2)), {}, STATE, best=True)
     monkeypatch.undo()
     folder, skipped = checkpoint.newest_whole(run)
     assert (folder.name, skipped) == ("step-1", [])
     assert checkpoint.load(run, at="last").step == 1
-    checkpoint.save(run, 2, model_of(2), {}, STATE, best=True)  # and what was left does not stand in the way
+    checkpoint.save(run, 2, checkpoint.weights(model_of(2)), {}, STATE, best=True)  # and what was left does not stand in the way
     assert checkpoint.load(run).step == 2
 
 
 @pytest.mark.parametrize("name", checkpoint.PAYLOAD)
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_a_damaged_checkpoint_is_skipped_by_name(run, name, damage):
-    checkpoint.save(run, 1, model_of(1), {"x": torch.ones(5)}, STATE, best=True)
-    checkpoint.save(run, 2, model_of(2), {"x": torch.ones(5)}, STATE, best=False)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {"x": torch.ones(5)}, STATE, best=True)
+    checkpoint.save(run, 2, checkpoint.weights(model_of(2)), {"x": torch.ones(5)}, STATE, best=False)
     path = run / "checkpoints/step-2" / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -112,23 +116,23 @@ def test_a_damaged_checkpoint_is_skipped_by_name(run, name, damage):
 
 
 def test_a_damaged_checkpoint_is_written_anew(run):
-    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
-    folder = checkpoint.save(run, 2, model_of(2), {}, STATE, best=False)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
+    folder = checkpoint.save(run, 2, checkpoint.weights(model_of(2)), {}, STATE, best=False)
     (folder / "manifest.json").unlink()
-    checkpoint.save(run, 2, model_of(3), {}, STATE, best=True)
+    checkpoint.save(run, 2, checkpoint.weights(model_of(3)), {}, STATE, best=True)
     checkpoint.verify(folder)
     assert torch.equal(checkpoint.load(run).model.token_embed.weight, model_of(3).token_embed.weight)
 
 
 def test_the_newest_is_the_highest_number_and_not_the_last_name(run):
     for step in (9, 10):
-        checkpoint.save(run, step, model_of(step), {}, STATE, best=step == 9)
+        checkpoint.save(run, step, checkpoint.weights(model_of(step)), {}, STATE, best=step == 9)
     assert checkpoint.newest_whole(run)[0].name == "step-10"
 
 
 @pytest.mark.parametrize("content", [None, "", "step-7"])
 def test_a_pointer_to_nothing_falls_back_to_the_newest_whole_checkpoint(run, content):
-    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     (run / "best").unlink()
     if content is not None:
         (run / "best").write_text(content, encoding="utf-8")
@@ -267,7 +271,7 @@ def test_a_pickle_in_place_of_the_weights_is_refused_unopened(run):
         def __reduce__(self):
             return pytest.fail, ("the pickle was opened",)
 
-    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     (run / "checkpoints/step-1/model.safetensors").write_bytes(pickle.dumps(Hostile()))
     with pytest.raises(ValueError, match="cannot be read as safetensors"):
         checkpoint.load(run)
@@ -282,12 +286,12 @@ def test_weights_of_another_model_are_refused():
 
 
 def test_at_is_best_or_last(run):
-    checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     with pytest.raises(ValueError, match="neither 'best' nor 'last'"):
         checkpoint.load(run, at="first")
 
 
 def test_every_file_names_its_format(run):
-    folder = checkpoint.save(run, 1, model_of(1), {}, STATE, best=True)
+    folder = checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     for path in (run / "run.json", folder / "state.json", folder / "manifest.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["format_version"] == 1

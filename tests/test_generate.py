@@ -407,7 +407,7 @@ def folder(tmp_path_factory):
         run, RunConfig(model.config, DataConfig(tokenizer="byte"), train=TrainConfig(batch_tokens=CONTEXT)), {"steps": 1}, {}
     )
     BYTES.save(run / "tokenizer.json")
-    checkpoint.save(run, 1, model, {}, {}, best=True)
+    checkpoint.save(run, 1, checkpoint.weights(model), {}, {}, best=True)
     return run
 
 

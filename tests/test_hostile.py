@@ -21,10 +21,10 @@ from andrea.config import RunConfig, from_dict
 from andrea.data.shards import HEADER, MAGIC, Tokens
 from andrea.data.tokenizer import load_tokenizer
 from andrea.training.history import list_runs
-from andrea.training.loop import State
 from andrea.training.optim import optimizer_for
 from andrea.training.report import read_metrics
-from andrea.training.start import restore, resume
+from andrea.training.start import resume
+from andrea.training.state import State, set_train_tensors
 
 ROOT = Path(__file__).parents[1]
 
@@ -128,10 +128,10 @@ def test_an_optimizer_state_that_does_not_fit_is_refused(run, step, tensors, why
     path = step / "train.safetensors"
     model = checkpoint.load(run, "last").model
     whole = {name: tensor.clone() for name, tensor in load_file(path).items()}
-    restore(path, State(model, optimizer_for(model, RunConfig().optim)), "cpu")
+    set_train_tensors(State(model, optimizer_for(model, RunConfig().optim)), checkpoint.load_tensors(path), "cpu")
     save_file({name: t for name, t in {**whole, **tensors}.items() if t is not None}, path)
     with pytest.raises(ValueError, match=why):
-        restore(path, State(model, optimizer_for(model, RunConfig().optim)), "cpu")
+        set_train_tensors(State(model, optimizer_for(model, RunConfig().optim)), checkpoint.load_tensors(path), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_damaged_pointer_costs_no_checkpoint(run):
     (run / "best").write_bytes(b"\0\0\0\0\0\0\0")
     before = {p.name for p in (run / "checkpoints").iterdir()}
     state = {"windows": 1, "tokens": 1, "best_loss": None, "seconds": 1.0}
-    checkpoint.save(run, 13, loaded.model, {}, state, best=False)
+    checkpoint.save(run, 13, checkpoint.weights(loaded.model), {}, state, best=False)
     assert {p.name for p in (run / "checkpoints").iterdir()} == before | {"step-13"}
 
 

@@ -67,7 +67,7 @@ def test_the_final_loss_is_that_of_the_saved_model_on_the_whole_split(finished_r
 
 def test_the_run_folder_holds_what_its_page_says(finished_run):
     stored = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
-    assert stored["resolved"].keys() == {"device", "dtype", "compile", "threads", "kernels", "micro_batch", "steps"}
+    assert stored["resolved"].keys() == {"device", "dtype", "compile", "threads", "kernels", "recompute", "micro_batch", "steps"}
     assert stored["config"]["model"]["vocab_size"] == 321
     assert len(stored["provenance"]["data"]) == 64
     last = (finished_run / "last").read_text(encoding="utf-8").strip()

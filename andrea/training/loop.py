@@ -1,10 +1,11 @@
 """The loop: steps, with an evaluation, a sample and a save now and then, each an event. start.py has what comes before the first step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf, isfinite, log
 from pathlib import Path
+from statistics import median
 from threading import Event as Flag
 from time import perf_counter
 from typing import Any
@@ -14,40 +15,42 @@ from torch import Tensor
 
 from andrea import checkpoint
 from andrea.config import OptimConfig, RunConfig
-from andrea.data.prepare import Prepared
+from andrea.data.prepare import Prepared, plural
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
-from andrea.files import Damaged
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
-from andrea.model import Transformer
-from andrea.training.optim import Optimizer, moments
-from andrea.training.report import Evaluated, Event, Finished, Log, Sampled, Saved, StepDone, Stopped, Working
+from andrea.training.guard import PATIENCE, Guard
+from andrea.training.report import (
+    Evaluated,
+    Event,
+    Finished,
+    Log,
+    Sampled,
+    Saved,
+    Skipped,
+    StepDone,
+    Stopped,
+    WentBack,
+    Working,
+    read_metrics,
+)
 from andrea.training.schedule import learning_rate
+from andrea.training.state import State, is_finite, put_back, train_tensors
 from andrea.training.step import train_step
 
 SAMPLE_TOKENS = 160
+MOST_BACK = 3  # times to one save; then the data is not what is wrong
+MOST_BACK_IN_ALL = 20
 
 
 class Diverged(ArithmeticError):
-    """The loss or the gradient is not finite."""
-
-
-@dataclass
-class State:
-    """All that changes as a run goes on; with config, resolved and data it decides every later step."""
-
-    model: Transformer
-    optimizer: Optimizer
-    step: int = 0
-    windows: int = 0  # consumed: the position in the data
-    best_loss: float = inf  # on part of the validation split, always the same
-    seconds: float = 0.0  # of training, evaluation and sampling, over all sittings
+    """Training does not come past a place, or its weights are no numbers."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """All that does not."""
+    """All that does not change as a run goes on."""
 
     run: Path
     config: RunConfig
@@ -63,6 +66,10 @@ class Setting:
     def rows(self) -> int:
         """Sequences that an evaluation reads at a time: no more than a pass of the training holds."""
         return min(self.resolved["micro_batch"], usual_rows(self.config.model.context))
+
+    @property
+    def guarded(self) -> bool:
+        return self.config.train.guard
 
 
 def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | None) -> Iterator[Event]:
@@ -84,35 +91,33 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     sample_every = c.sample_every or max(50, total // 5)
     save_every = c.save_every or max(50, total // 10)
     run_step = stepper(state, s)
-    nats_to_bits_per_byte = 1 / log(2) / s.data.bytes_per_token
+    guard = Guard.after(read_metrics(s.run))
     while state.step < total:
-        began = perf_counter()
-        loss, grad_norm, lr = run_step()
-        state.step += 1
-        if not (isfinite(loss) and isfinite(grad_norm)):
-            raise Diverged(
-                f"step {state.step}: loss {loss}, gradient norm {grad_norm}; training has diverged and nothing of this step is kept. "
-                f"A lower learning rate helps: {lower_rates(s.config.optim)}"
-            )
-        tokens = state.step * c.batch_tokens
-        seconds = perf_counter() - began
-        state.seconds += seconds
-        yield StepDone(
-            state.step, loss, loss * nats_to_bits_per_byte, lr, grad_norm, tokens, c.batch_tokens / seconds, round(state.seconds, 3)
-        )
+        event, trouble = one_step(state, s, run_step, guard)
+        yield event
         began = perf_counter()
         last, asked = state.step == total, stop is not None and stop.is_set()
-        best = False
-        if last or state.step % evaluate_every == 0:  # also when asked to stop: a run goes on as if it had not stopped
+        due = [last or state.step % every == 0 for every in (evaluate_every, sample_every, save_every)]
+        healthy, best = trouble is None, False
+        if healthy and (asked or any(due)):
+            healthy = is_finite(state.model)
+            trouble = "weights that are no numbers" if s.guarded and not healthy else None
+        if healthy and due[0]:  # also when asked to stop: a run goes on as if it had not stopped
             evaluated = evaluate_now(state, s, state.step)
             best = evaluated.best
             yield evaluated
-        if last or state.step % sample_every == 0:
+        if healthy and due[1]:
             yield sample_now(state, s)
         state.seconds += perf_counter() - began
-        if best or last or asked or state.step % save_every == 0:
-            yield save_now(state, s, best)
-        if asked and not last:
+        sound = guard.streak == 0 and (best or due[2])
+        if healthy and (sound or last or asked):
+            yield save_now(state, s, best, sound)
+        elif last and not trouble:
+            raise Diverged(f"the weights are no numbers after step {state.step}, and are not saved. {diagnosis(s)}")
+        if trouble:
+            yield go_back(state, s, trouble)
+            guard = Guard.after(read_metrics(s.run))
+        elif asked and not last:
             yield Stopped(state.step, s.run)
             return
     yield Working(f"evaluating on the whole validation split, {len(s.data.val) - 1:,} tokens")
@@ -121,6 +126,46 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     yield Finished(
         state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
     )
+
+
+def one_step(state: State, s: Setting, run_step: Callable[[], tuple[float, float, float]], guard: Guard) -> tuple[Event, str | None]:
+    """A step as an event, and why the run has to go back, if it has to."""
+    c, began, window = s.config.train, perf_counter(), state.windows
+    loss, grad_norm, lr = run_step()
+    state.step += 1
+    seconds = perf_counter() - began
+    state.seconds += seconds
+    why = guard.judge(loss, grad_norm) if s.guarded else None
+    trouble = why if guard.streak >= PATIENCE else None
+    if why and not (isfinite(loss) and isfinite(grad_norm)):
+        return Skipped(state.step, why, window, state.windows, round(state.seconds, 3)), trouble
+    tokens, bits_per_byte = state.step * c.batch_tokens, loss / log(2) / s.data.bytes_per_token
+    done = StepDone(state.step, loss, bits_per_byte, lr, grad_norm, tokens, c.batch_tokens / seconds, round(state.seconds, 3))
+    return done, trouble
+
+
+def go_back(state: State, s: Setting, why: str) -> WentBack:
+    """The last sound save, and every batch since passed over. Raises Diverged where that has been tried often enough."""
+    step, windows, seconds, skips = state.step, state.windows, state.seconds, state.skips
+    folder = checkpoint.newest_sound(s.run)
+    to = checkpoint.read_state(folder)["step"] if folder else 0
+    if sum(skip[0] == to for skip in skips) >= MOST_BACK or len(skips) >= MOST_BACK_IN_ALL:
+        raise Diverged(
+            f"step {step}: {why}; training has diverged, and {plural(len(skips), 'return')} to step {to} with other batches did not help. "
+            + diagnosis(s)
+        )
+    put_back(state, folder, s.config, s.resolved)
+    first = state.windows if not skips or skips[-1][0] != to else skips[-1][2]
+    state.windows, state.seconds, state.skips = windows, seconds, [*skips, (to, first, windows)]
+    return WentBack(to + 1, step, why, first, windows, round(seconds, 3))
+
+
+def diagnosis(s: Setting) -> str:
+    """What the gradients say of a run that failed, and what helps."""
+    c, norms = s.config.optim, [m["grad_norm"] for m in read_metrics(s.run) if m["event"] == "StepDone"]
+    clipped = sum(norm > c.grad_clip for norm in norms) / len(norms) if norms and c.grad_clip else 0.0
+    told = f"The gradient's norm was {median(norms):.3g} in the middle" + f" and clipped in {clipped:.0%} of the steps" * (c.grad_clip > 0)
+    return (told + ". " if norms else "") + f"A lower learning rate helps: {lower_rates(c)}"
 
 
 def lower_rates(c: OptimConfig) -> str:
@@ -138,7 +183,7 @@ def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]
         rows = torch.from_numpy(sampler.batch(state.windows, c.rows)).to(device)
         micro = [(part[:, :-1], part[:, 1:]) for part in rows.split(s.resolved["micro_batch"])]
         lr = learning_rate(state.step, s.resolved["steps"], c.optim)
-        loss, norm = train_step(s.losses, parameters, state.optimizer, micro, lr, c.optim.grad_clip, s.autocast)
+        loss, norm = train_step(s.losses, parameters, state.optimizer, micro, lr, c.optim.grad_clip, s.autocast, s.guarded)
         state.windows += c.rows
         return loss.item(), norm.item(), lr
 
@@ -149,8 +194,8 @@ def evaluate_now(state: State, s: Setting, step: int) -> Evaluated:
     device = torch.device(s.resolved["device"]).type
     precision: AbstractContextManager = torch.autocast(device, s.autocast, enabled=s.autocast is not None)
     e: Evaluation = evaluate(state.model, s.data.val, s.data.tokenizer, s.rows, limit=s.config.train.eval_tokens, autocast=precision)
-    best = e.loss < state.best_loss
-    state.best_loss = min(state.best_loss, e.loss) if step else inf  # an untrained model is never the best
+    best = e.loss < state.best_loss  # never so for NaN
+    state.best_loss = (e.loss if best else state.best_loss) if step else inf  # an untrained model is never the best
     return Evaluated.of(e, step, False, best and step > 0, round(state.seconds, 3))
 
 
@@ -160,42 +205,8 @@ def sample_now(state: State, s: Setting) -> Sampled:
     return Sampled(state.step, complete(run, "", Sampling(seed=0, max_tokens=min(SAMPLE_TOKENS, s.config.model.context - 1)))[0].text)
 
 
-def save_now(state: State, s: Setting, best: bool) -> Saved:
-    saved = {
-        "windows": state.windows,
-        "tokens": state.step * s.config.train.batch_tokens,
-        "best_loss": None if state.best_loss == inf else state.best_loss,
-        "seconds": state.seconds,
-    }
-    train_tensors = moments(state.model, state.optimizer) | generators(s.resolved["device"])
-    return Saved(state.step, checkpoint.save(s.run, state.step, state.model, train_tensors, saved, best), best)
-
-
-def generators(device: str) -> dict[str, Tensor]:
-    """The state of every random generator that training draws from."""
-    states = {"generator.cpu": torch.get_rng_state()}
-    if device.startswith("cuda"):
-        states["generator.cuda"] = torch.cuda.get_rng_state(device)
-    if device == "mps":
-        states["generator.mps"] = torch.mps.get_rng_state()
-    return states
-
-
-def set_generators(saved: dict[str, Tensor], device: str) -> None:
-    """Put generators' states back. Raises ValueError if one that training draws from has no saved state, or one that is none."""
-    setters = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state, "mps": torch.mps.set_rng_state}
-    for name in {"cpu", torch.device(device).type}:
-        try:
-            setters[name](saved[f"generator.{name}"], *([device] if name == "cuda" else []))
-        except (KeyError, RuntimeError, TypeError) as error:
-            raise Damaged(f"the saved state of the {name} generator cannot be used: {error}") from None
-
-
-@contextmanager
-def generators_kept(device: str) -> Iterator[None]:
-    """Whatever is drawn inside, training goes on drawing as if it had not been."""
-    states = generators(device)
-    try:
-        yield
-    finally:
-        set_generators(states, device)
+def save_now(state: State, s: Setting, best: bool, sound: bool) -> Saved:
+    saved = state.to_dict() | {"tokens": state.step * s.config.train.batch_tokens}
+    tensors = checkpoint.weights(state.model), train_tensors(state, s.resolved["device"])
+    c = s.config.train
+    return Saved(state.step, checkpoint.save(s.run, state.step, *tensors, saved, best, sound, c.keep, c.keep_every), best)

@@ -55,6 +55,29 @@ class StepDone:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A step without an update: its loss or gradient was no finite number."""
+
+    step: int
+    reason: str
+    first_window: int  # of the batch that is passed over
+    end_window: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class WentBack:
+    """The run is at its last sound save again; what metrics.jsonl told of the steps since is taken out."""
+
+    step: int  # the first that is done again
+    from_step: int
+    reason: str
+    first_window: int  # of all that is passed over
+    end_window: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Evaluated:
     step: int
     loss: float  # nats per token
@@ -103,8 +126,8 @@ class Finished:
     seconds: float  # of training
 
 
-Event = Working | Prepared | Chosen | StepDone | Evaluated | Sampled | Saved | Stopped | Finished
-KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Evaluated, Sampled)}  # what metrics.jsonl holds
+Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | Evaluated | Sampled | Saved | Stopped | Finished
+KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Skipped, WentBack, Evaluated, Sampled)}  # what metrics.jsonl holds
 MOST = 1 << 30  # bytes of a metrics.jsonl: several million steps
 
 
@@ -123,19 +146,28 @@ class Log:
 
     def __init__(self, run: Path, from_step: int = 0):
         self.metrics, self.samples = run / "metrics.jsonl", run / "samples.txt"
+        self.board = tensorboard(run, from_step)
+        self.back_to(from_step or -1)  # a run that begins, begins with an evaluation of step 0
+
+    def back_to(self, step: int) -> None:
+        """Take out what came after a step."""
         if self.metrics.exists():
-            kept = [event for event in read_metrics(run) if event["step"] <= from_step]
+            kept = [event for event in read_metrics(self.metrics.parent) if event["step"] <= step]
             replace_text(self.metrics, "".join(json.dumps(event) + "\n" for event in kept))
             replace_text(self.samples, "".join(heard(e["step"], e["text"]) for e in kept if e["event"] == "Sampled"))
         self.file = open_end(self.metrics)
-        self.board = tensorboard(run, from_step)
 
     def write(self, event: Event) -> None:
+        if isinstance(event, WentBack):
+            self.file.close()
+            self.back_to(event.step - 1)
+            if self.board:
+                self.board.restart(event.step)
         if self.board and isinstance(event, StepDone | Evaluated):
             split = "train" if isinstance(event, StepDone) else "validation"
             drawn = ("loss", "bits_per_byte", "lr", "grad_norm", "tokens_per_s")
             self.board.draw(event.step, {f"{split}/{name}": getattr(event, name) for name in drawn if hasattr(event, name)})
-        if isinstance(event, StepDone | Evaluated | Sampled):
+        if type(event).__name__ in KEPT:
             append(self.file, f"{json.dumps(to_dict(event))}\n".encode(), self.metrics)
         if isinstance(event, Sampled):
             with open_end(self.samples) as file:
@@ -160,8 +192,13 @@ class Board:
         self.path = folder / f"events.out.tfevents.{time():.6f}.{gethostname()}.{getpid()}"
         self.file = open_end(self.path)
         self.add(file_version="brain.Event:2")
-        if from_step:  # what an earlier file drew of later steps is taken out
-            self.add(step=from_step + 1, session_log=SessionLog(status=SessionLog.START))
+        self.start = SessionLog(status=SessionLog.START)
+        if from_step:
+            self.restart(from_step + 1)
+
+    def restart(self, step: int) -> None:
+        """What was drawn from this step on is taken out."""
+        self.add(step=step, session_log=self.start)
 
     def draw(self, step: int, values: dict[str, float]) -> None:
         self.add(step=step, summary=self.summary(value=[self.summary.Value(tag=tag, simple_value=v) for tag, v in values.items()]))

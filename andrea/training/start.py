@@ -3,8 +3,6 @@
 import copy
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
-from functools import partial
-from math import inf
 from pathlib import Path
 from threading import Event as Flag
 from time import perf_counter
@@ -12,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint as checkpointed
 
 from andrea import checkpoint, kernels
 from andrea.config import DataConfig, RunConfig, from_dict, override
@@ -22,9 +19,10 @@ from andrea.files import named
 from andrea.machine import Choice, choose, choose_device, device_memory_bytes, keep_memory, provenance
 from andrea.model import Transformer
 from andrea.training import plan, report
-from andrea.training.loop import Setting, State, evaluate_now, generators_kept, go_on, sample_now, set_generators, stepper
-from andrea.training.optim import optimizer_for, set_moments
+from andrea.training.loop import Setting, evaluate_now, go_on, sample_now, stepper
+from andrea.training.optim import optimizer_for
 from andrea.training.report import Chosen, Event, Log
+from andrea.training.state import State, begin, dtype_of, generators_kept, put_back
 
 
 def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Iterator[Event]:
@@ -43,11 +41,9 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         yield report.Prepared(run, data.report, data.folder.parent == run.resolve())
         sampler = Sampler(data.train, config.model.context, config.train.seed)
         settle_pass(config, resolved)
-        set_up_machine(config.train.seed, resolved)
-        model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
-        recompute_blocks(model, resolved)
-        state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
-        losses, note = compiled(model, config, resolved)
+        set_up_machine(resolved)
+        state = begin(config, resolved)
+        losses, note = compiled(state.model, config, resolved)
         chosen = [replace(choice, value=resolved[choice.name]) for choice in chosen]  # compiling may have failed
         setting = Setting(run, config, resolved, data, losses)
         yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
@@ -57,7 +53,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         setting, choice = settle_steps(setting, state, perf_counter() - began)
         config = setting.config
         checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = sum(p.numel() for p in state.model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
     yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
@@ -65,7 +61,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
 
 
 def resume(run: str | Path, stop: Flag | None = None, device: str | None = None) -> Iterator[Event]:
-    """Go on with a run from its newest whole checkpoint, to the same end as if it had never stopped.
+    """Go on with a run from its newest whole checkpoint, or from the beginning, to the same end as if it had never stopped.
 
     Raises ValueError for a folder that is no run, for data that has changed, and for a run that is finished.
     """
@@ -78,29 +74,30 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     resolved["device"] = choose_device(device or resolved["device"]).value
     if resolved["kernels"] == "cpu":
         resolved["kernels"], _ = kernels.choose(resolved["device"], resolved["compile"])
-    folder, skipped = checkpoint.newest_whole(run)
+    folder, skipped = checkpoint.search(run)
     settle_pass(
         override(config, f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"), resolved
     )
     data = checkpoint.open_data(run)
     check_prepared(data)
-    set_up_machine(config.train.seed, resolved)
-    model = checkpoint.load_model(folder / "model.safetensors", config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
-    recompute_blocks(model, resolved)
-    state = State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
-    saved = checkpoint.read_state(folder)
-    checkpoint.point(run, folder, saved["best"])  # a crash may have come between the checkpoint and this
-    state.step, state.windows, state.seconds = saved["step"], saved["windows"], saved["seconds"]
-    state.best_loss = inf if saved["best_loss"] is None else saved["best_loss"]
+    set_up_machine(resolved)
+    if folder:
+        checkpoint.check_weights(folder / "model.safetensors", config.model)
+        saved = checkpoint.read_state(folder)
+        checkpoint.point(run, folder, saved["best"], saved["sound"])  # a crash may have come between the checkpoint and this
+    state = begin(config, resolved)
+    if folder:
+        put_back(state, folder, config, resolved, moved)
     if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
         raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
-    losses, note = compiled(model, config, resolved)
-    restore(folder / "train.safetensors", state, None if moved else resolved["device"])
+    losses, note = compiled(state.model, config, resolved)
     stored = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
-    notes = (*(f"skipped: {s}" for s in skipped), *elsewhere, *note)
-    yield Chosen(run, stored, sum(p.numel() for p in model.parameters()), resolved["steps"], state.step, notes)
-    yield from go_on(state, Setting(run, config, resolved, data, losses), Log(run, state.step), [], stop)
+    notes = (*(f"skipped: {s}" for s in skipped), *["nothing whole was saved: from the beginning"] * (not folder), *elsewhere, *note)
+    yield Chosen(run, stored, sum(p.numel() for p in state.model.parameters()), resolved["steps"], state.step, notes)
+    setting = Setting(run, config, resolved, data, losses)
+    first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), sample_now(state, setting)]
+    yield from go_on(state, setting, Log(run, state.step), first, stop)
 
 
 def choices(config: RunConfig) -> list[Choice]:
@@ -125,31 +122,12 @@ def settle_pass(config: RunConfig, resolved: dict[str, Any]) -> None:
             return
 
 
-def recompute_blocks(model: Transformer, resolved: dict[str, Any]) -> None:
-    """Where resolved["recompute"] says so, a block keeps what it read, and backward runs it again. Chen et al. 2016, arXiv:1604.06174."""
-    for block in model.blocks if resolved["recompute"] else ():
-        block.forward = partial(checkpointed, block.forward, use_reentrant=False)
-
-
-def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, resolved["dtype"])
-    return dtype
-
-
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
     """A sentence where memory, and nothing else, made the micro-batch smaller, and one where it asks for activations anew."""
     usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None, resolved["kernels"])
     rows, again = resolved["micro_batch"], resolved["recompute"] and config.train.recompute == "auto"
     fewer = [f"memory holds {rows} sequences at a time, not {usual}: the result differs by rounding alone"] * (rows < usual)
     return (*fewer, *["memory does not hold the activations: backward computes them again, a third more work"] * again)
-
-
-def restore(path: Path, state: State, device: str | None) -> None:
-    """Put back what the optimizer had gathered, and the random generators' states unless the device is another."""
-    tensors = checkpoint.load_tensors(path)
-    set_moments(state.model, state.optimizer, {n: t for n, t in tensors.items() if not n.startswith("generator.")})
-    if device:
-        set_generators(tensors, device)
 
 
 def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepared]:
@@ -181,10 +159,9 @@ def data_config(wanted: DataConfig, data: Prepared) -> DataConfig:
     return made
 
 
-def set_up_machine(seed: int, resolved: dict[str, Any]) -> None:
+def set_up_machine(resolved: dict[str, Any]) -> None:
     torch.set_num_threads(resolved["threads"])
     keep_memory()
-    torch.manual_seed(seed)  # initialisation and dropout draw from torch's own generators; they are saved with every checkpoint
 
 
 def compiled(model: Transformer, config: RunConfig, resolved: dict[str, Any]) -> tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]:

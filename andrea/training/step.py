@@ -16,11 +16,13 @@ def train_step(
     lr: float,
     grad_clip: float,
     autocast: torch.dtype | None = None,
+    guarded: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Mean loss over all targets of the batch (nats per token) and gradient norm before clipping, both still on the device.
 
     losses(ids, targets) gives the loss of every target, 0 for one that does not count (target -100). A batch in several
     micro-batches has the gradient of the whole: each is divided by the targets of all of them, not by its own.
+    `guarded`: where loss or gradient is not finite, weights and moments stay as they are.
     """
     device = parameters[0].device
     n_targets = sum(int((targets != -100).sum()) for _, targets in micro_batches)
@@ -33,6 +35,7 @@ def train_step(
     grad_norm = nn.utils.clip_grad_norm_(parameters, grad_clip or torch.inf)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    optimizer.step()
+    if not guarded or (loss.isfinite() & grad_norm.isfinite()):
+        optimizer.step()
     optimizer.zero_grad()
     return loss, grad_norm
