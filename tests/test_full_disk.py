@@ -59,8 +59,8 @@ def script(name: str, *args: object, before: tuple[str, ...] = ()) -> list[dict[
 def check(attempt: dict[str, Any]) -> None:
     """What holds wherever the disk is full."""
     assert attempt["code"] == 1, attempt
-    saved = "to go on from the last save: andrea train --resume" if attempt["saved"] else "nothing was saved yet; remove"
-    advice = rf"; {saved} [^\n]+" if attempt["has_run"] else ""
+    where = "go on from the last save" if attempt["saved"] else "begin it again, for nothing was saved yet"
+    advice = rf"; to {where}: andrea train --resume [^\n]+" if attempt["has_run"] else ""
     message = rf"andrea: No space left on device: \S+; make room, and nothing that was saved is lost{advice}\n"
     assert re.fullmatch(message, attempt["errors"]), attempt
     assert attempt["partial"] == [], attempt

@@ -2,17 +2,20 @@
 
 import json
 from math import inf, isfinite, nan
+from threading import Event
 
 import pytest
 import torch
 from conftest import small
 
 from andrea import checkpoint
-from andrea.training import loop
+from andrea.training import loop, start
+from andrea.training.check import check
 from andrea.training.guard import FEW, PATIENCE, Guard
 from andrea.training.loop import Diverged
 from andrea.training.report import Evaluated, Finished, Saved, Skipped, StepDone, WentBack, read_metrics
 from andrea.training.start import resume, train
+from andrea.training.state import set_generators
 
 
 def pick(events, kind):
@@ -149,6 +152,69 @@ def test_a_run_that_went_back_ends_alike_however_often_it_was_killed(tmp_path, t
         assert told[0] == told[1]
         ends = [checkpoint.load_tensors(tmp_path / run / "checkpoints/step-40/model.safetensors") for run in ("straight", name)]
         assert all(torch.equal(ends[0][key], value) for key, value in ends[1].items())
+
+
+def test_resume_check_proves_it_and_sees_what_is_forgotten(tmp_path, text_file, monkeypatch):
+    config = small(text_file, changes=("dropout=0.1", "steps=30", "save_every=5", "micro_batch=2"))
+    stop = loop.Flag()
+    for event in train(config, tmp_path / "run", stop):
+        if isinstance(event, StepDone) and event.step == 17:
+            stop.set()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    checked = list(check(tmp_path / "run", 4))[-1]
+    assert (checked.first_step, checked.stop_step, checked.last_step, checked.differences) == (17, 21, 25, ())
+    assert checked.tensors > 30
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    forgetful = {"generators": lambda *_: None, "windows": lambda state, *_: setattr(state, "windows", 0)}
+    honest = start.put_back
+    for what, forget in forgetful.items():
+        if what == "generators":
+            monkeypatch.setattr("andrea.training.state.set_generators", forget)
+        else:
+            monkeypatch.setattr("andrea.training.state.set_generators", set_generators)
+            monkeypatch.setattr(start, "put_back", lambda state, *rest, forget=forget: (honest(state, *rest), forget(state)))
+        assert list(check(tmp_path / "run", 4))[-1].differences, what
+
+
+def test_resume_check_of_a_finished_run_begins_at_its_beginning(finished_run):
+    checked = list(check(finished_run, 50))[-1]
+    assert (checked.first_step, checked.stop_step, checked.last_step, checked.differences) == (0, 6, 12, ())
+
+
+def test_saving_goes_on_beside_the_training_and_its_error_is_told(tmp_path, text_file, monkeypatch):
+    config = small(text_file, changes=("steps=12", "save_every=4", "evaluate_every=100"))
+    list(train(config, tmp_path / "plain"))
+    honest, gate = checkpoint.save, Event()
+
+    def slow(run, step, *rest):
+        if step == 4:
+            gate.wait(60)
+        return honest(run, step, *rest)
+
+    monkeypatch.setattr(checkpoint, "save", slow)
+    order = []
+    for event in train(config, tmp_path / "slow"):
+        order.append(event)
+        if isinstance(event, StepDone) and event.step == 7:
+            gate.set()
+    assert [e.step for e in pick(order, Saved)] == [4, 8, 12]
+    assert [e.step for e in order if isinstance(e, StepDone | Saved)].index(4) < len(order)
+    kinds = [(type(e).__name__, e.step) for e in order if isinstance(e, StepDone | Saved)]
+    assert kinds.index(("Saved", 4)) > kinds.index(("StepDone", 7))  # three steps were made meanwhile
+    ends = [checkpoint.load(tmp_path / name, "last").model.state_dict() for name in ("plain", "slow")]
+    assert all(torch.equal(ends[0][key], value) for key, value in ends[1].items())
+    middle = checkpoint.load_tensors(tmp_path / "slow/checkpoints/step-8/model.safetensors")
+    assert all(
+        torch.equal(middle[key], value)
+        for key, value in checkpoint.load_tensors(tmp_path / "plain/checkpoints/step-8/model.safetensors").items()
+    )
+
+    def fail(run, step, *rest):
+        raise OSError(28, "No space left on device", "model.safetensors")
+
+    monkeypatch.setattr(checkpoint, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        list(train(config, tmp_path / "full"))
 
 
 def test_trouble_without_end_ends_the_run_with_a_diagnosis_and_finite_weights(tmp_path, text_file, spoil):

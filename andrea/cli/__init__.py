@@ -1,6 +1,5 @@
 """The command line. Every command: parse, call one function, show."""
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, doctor, evaluate, generate, runs, train
+from andrea.cli import count, data, doctor, evaluate, generate, resume_check, runs, train
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -51,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "eval": evaluate.evaluate,
     "count": count.count,
     "data": data.data,
+    "resume-check": resume_check.resume_check,
     "doctor": doctor.doctor,
 }
 for name, command in COMMANDS.items():
@@ -72,15 +72,6 @@ def andrea(
 
     Start with **andrea demo**, or with a text of yours: **andrea train book.txt --minutes 5**.
     """
-
-
-def told(error: Exception) -> str:
-    """What happened, with the file's name where the system gives one, and on a full disk what to do."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    where = f": {error.filename}" if error.filename else ""
-    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
-    return f"{error.strerror}{where}" + ("; make room, and nothing that was saved is lost" if full else "")
 
 
 def main() -> None:

@@ -12,7 +12,21 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from andrea.data.prepare import plural
 from andrea.show import printable
-from andrea.training.report import Chosen, Evaluated, Event, Finished, Prepared, Sampled, Saved, StepDone, Stopped, Working, to_dict
+from andrea.training.report import (
+    Chosen,
+    Evaluated,
+    Event,
+    Finished,
+    Prepared,
+    Sampled,
+    Saved,
+    Skipped,
+    StepDone,
+    Stopped,
+    WentBack,
+    Working,
+    to_dict,
+)
 
 SECONDS_BETWEEN_LINES = 10.0
 SKIPPED_SHOWN, NAMES_SHOWN = 8, 3
@@ -133,6 +147,11 @@ def words(event: Event) -> list[str]:
         chosen = [f"{c.name}: {words_of[c.value] if isinstance(c.value, bool) else c.value} ({c.reason})" for c in event.choices]
         going = f", from step {event.first_step}" if event.first_step else ""
         return [*chosen, *event.notes, f"run: {event.run}: {event.parameters:,} parameters, {event.steps:,} steps{going}"]
+    if isinstance(event, Skipped):
+        return [f"step {event.step} is left out: {event.reason}"]
+    if isinstance(event, WentBack):
+        passed = f"windows {event.first_window:,} to {event.end_window:,} of the data are passed over"
+        return [f"step {event.from_step}: {event.reason}: back to step {event.step - 1}; {passed}"]
     if isinstance(event, Evaluated):
         told = f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
         return [] if event.whole else [f"{told} on {event.targets:,} tokens of it"]  # Finished tells of the whole

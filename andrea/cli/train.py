@@ -138,15 +138,11 @@ def follow_resume(run: Path, device: str | None, json: bool) -> None:
 
 def way_on(run: Path, saved: bool) -> str:
     """What to do with a run that an error has ended; a checkpoint may be whole though saving it failed."""
-    from andrea.checkpoint import newest_whole
+    from andrea.checkpoint import search
     from andrea.cli.progress import shell
 
-    try:
-        if not saved:
-            newest_whole(run)
-    except ValueError:
-        return f"nothing was saved yet; remove {run} and start again"
-    return f"to go on from the last save: andrea train --resume {shell(run)}"
+    from_where = "go on from the last save" if saved or search(run)[0] else "begin it again, for nothing was saved yet"
+    return f"to {from_where}: andrea train --resume {shell(run)}"
 
 
 def follow(events: "Iterator[Event]", stop: "Flag", json: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from math import inf, isfinite, log
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,7 @@ from andrea.training.report import (
     Working,
     read_metrics,
 )
+from andrea.training.saving import Saver
 from andrea.training.schedule import learning_rate
 from andrea.training.state import State, is_finite, put_back, train_tensors
 from andrea.training.step import train_step
@@ -57,6 +59,7 @@ class Setting:
     resolved: dict[str, Any]
     data: Prepared
     losses: Callable[[Tensor, Tensor], Tensor]  # the model, or its compiled twin
+    beside: bool = False  # whether memory holds a copy of weights and moments, so that saving goes on beside the training
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -74,18 +77,18 @@ class Setting:
 
 def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | None) -> Iterator[Event]:
     """The loop: yields each event once it stands in the run folder."""
+    saver = Saver()
     try:
-        for event in first:
-            log.write(event)
-            yield event
-        for event in steps(state, s, stop):
+        for event in chain(first, steps(state, s, saver, stop)):
             log.write(event)
             yield event
     finally:
         log.close()
+        if saver.thread:  # only where the run has been left, or an error ends it, which is not replaced by another
+            saver.thread.join()
 
 
-def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
+def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator[Event]:
     c, total = s.config.train, s.resolved["steps"]
     evaluate_every = c.evaluate_every or max(50, total // 20)
     sample_every = c.sample_every or max(50, total // 5)
@@ -95,6 +98,7 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
     while state.step < total:
         event, trouble = one_step(state, s, run_step, guard)
         yield event
+        yield from saver.finished()
         began = perf_counter()
         last, asked = state.step == total, stop is not None and stop.is_set()
         due = [last or state.step % every == 0 for every in (evaluate_every, sample_every, save_every)]
@@ -111,10 +115,13 @@ def steps(state: State, s: Setting, stop: Flag | None) -> Iterator[Event]:
         state.seconds += perf_counter() - began
         sound = guard.streak == 0 and (best or due[2])
         if healthy and (sound or last or asked):
-            yield save_now(state, s, best, sound)
+            yield from saver.finished(wait=True)
+            saver.start(saving(state, s, best, sound, s.beside and not (last or asked)))
+            yield from saver.finished(wait=last or asked or not s.beside)
         elif last and not trouble:
             raise Diverged(f"the weights are no numbers after step {state.step}, and are not saved. {diagnosis(s)}")
         if trouble:
+            yield from saver.finished(wait=True)
             yield go_back(state, s, trouble)
             guard = Guard.after(read_metrics(s.run))
         elif asked and not last:
@@ -205,8 +212,10 @@ def sample_now(state: State, s: Setting) -> Sampled:
     return Sampled(state.step, complete(run, "", Sampling(seed=0, max_tokens=min(SAMPLE_TOKENS, s.config.model.context - 1)))[0].text)
 
 
-def save_now(state: State, s: Setting, best: bool, sound: bool) -> Saved:
-    saved = state.to_dict() | {"tokens": state.step * s.config.train.batch_tokens}
-    tensors = checkpoint.weights(state.model), train_tensors(state, s.resolved["device"])
-    c = s.config.train
-    return Saved(state.step, checkpoint.save(s.run, state.step, *tensors, saved, best, sound, c.keep, c.keep_every), best)
+def saving(state: State, s: Setting, best: bool, sound: bool, copied: bool) -> Callable[[], Saved]:
+    """A function that saves the state as it is now; `copied`, so that training may go on meanwhile."""
+    c, step, told = s.config.train, state.step, state.to_dict() | {"tokens": state.step * s.config.train.batch_tokens}
+    model, train = checkpoint.weights(state.model), train_tensors(state, s.resolved["device"])
+    if copied:
+        model, train = ({name: t.to("cpu", copy=True) for name, t in tensors.items()} for tensors in (model, train))
+    return lambda: Saved(step, checkpoint.save(s.run, step, model, train, told, best, sound, c.keep, c.keep_every), best)

@@ -50,11 +50,17 @@ class Optimizer:
         self.c, self.dtype = c, dtype
 
     @torch.no_grad()
-    def step(self) -> None:
+    def begin(self) -> None:
+        """Moments of zero for every parameter that has none."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p not in self.state:
                     self.state[p] = {key: torch.zeros_like(p) if key != "step" else p.new_zeros(()) for key in KEPT[group["rule"]]}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.begin()
+        for group in self.param_groups:
             {"adamw": self.adamw, "muon": self.muon}[group["rule"]](group)
 
     def zero_grad(self) -> None:
@@ -101,6 +107,7 @@ class Optimizer:
 
 def moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as named tensors, `<key>.<parameter>` with the keys of KEPT."""
+    optimizer.begin()
     return {f"{key}.{name}": value for name, p in model.named_parameters() for key, value in optimizer.state[p].items()}
 
 

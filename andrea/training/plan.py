@@ -70,6 +70,12 @@ def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str
     return {**items, "twin": twin, "spare": int(SPARE * (total + twin)), "program": PROGRAM if device == "cpu" else 0}
 
 
+def snapshot_bytes(c: RunConfig) -> int:
+    """What a copy of all that is saved takes, at most."""
+    items = training_bytes(c.model, 1, 1)
+    return items["weights"] + items["adamw_moments"]
+
+
 def probe(step: Callable[[], object], budget_seconds: float) -> float:
     """Median seconds of one step, over as many as fit into a small share of the budget; the first, which warms up, does not count."""
     step()

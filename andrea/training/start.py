@@ -45,7 +45,7 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         state = begin(config, resolved)
         losses, note = compiled(state.model, config, resolved)
         chosen = [replace(choice, value=resolved[choice.name]) for choice in chosen]  # compiling may have failed
-        setting = Setting(run, config, resolved, data, losses)
+        setting = Setting(run, config, resolved, data, losses, saves_beside(config, resolved))
         yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
         began = perf_counter()
         first = evaluate_now(state, setting, 0)
@@ -95,7 +95,7 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
     notes = (*(f"skipped: {s}" for s in skipped), *["nothing whole was saved: from the beginning"] * (not folder), *elsewhere, *note)
     yield Chosen(run, stored, sum(p.numel() for p in state.model.parameters()), resolved["steps"], state.step, notes)
-    setting = Setting(run, config, resolved, data, losses)
+    setting = Setting(run, config, resolved, data, losses, saves_beside(config, resolved))
     first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), sample_now(state, setting)]
     yield from go_on(state, setting, Log(run, state.step), first, stop)
 
@@ -120,6 +120,14 @@ def settle_pass(config: RunConfig, resolved: dict[str, Any]) -> None:
         else:
             resolved["micro_batch"], resolved["recompute"] = rows, recompute
             return
+
+
+def saves_beside(config: RunConfig, resolved: dict[str, Any]) -> bool:
+    """Whether memory holds a copy of weights and moments besides all that the run takes."""
+    memory = device_memory_bytes("cpu")  # where the copy is, whatever the device
+    on_cpu = (resolved["micro_batch"], *(resolved[name] for name in ("device", "dtype", "kernels", "recompute")))
+    needed = sum(plan.memory_needed(config, *on_cpu).values()) if resolved["device"] == "cpu" else plan.PROGRAM
+    return memory is None or needed + plan.snapshot_bytes(config) <= memory
 
 
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
