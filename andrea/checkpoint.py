@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -190,12 +191,23 @@ def read_run(run: Path) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     for name, most in (("threads", MOST_THREADS), ("micro_batch", 2**31)):
         if not 1 <= resolved.get(name, 1) <= most:
             raise Damaged(f"{path} is damaged: {name} is {resolved[name]}; wanted 1 to {most}")
+    legs = field({"legs": []} | resolved, "legs", list, path)
+    if legs and not are_legs(legs, resolved["steps"]):
+        raise Damaged(f"{path} is damaged: legs is {shown(legs)}; wanted first step, end and warm-up of each, up to {resolved['steps']}")
     if isinstance(config.get("optim"), dict):
         config = {**config, "optim": {"name": "adamw", **config["optim"]}}  # all that there was at first
     try:
         return from_dict(RunConfig, config), resolved, provenance
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def are_legs(legs: list[Any], steps: int) -> bool:
+    """Whether this is what schedule.rate() takes: each leg begins within the one before and ends beyond it, the last at `steps`."""
+    kinds = [[type(value) for value in leg] if isinstance(leg, list) else None for leg in legs]
+    if any(kind != [int, int, bool] for kind in kinds) or legs[0][0] != 0 or not legs[0][2] or legs[-1][1] != steps:
+        return False
+    return all(a[0] <= b[0] <= a[1] < b[1] for a, b in pairwise(legs))
 
 
 def find_run(name: str | Path, parent: Path = Path("runs")) -> Path:

@@ -17,8 +17,10 @@ from andrea.config import override
 from andrea.data.prepare import prepare
 from andrea.evaluate import evaluate
 from andrea.training import plan
+from andrea.training.history import list_runs
 from andrea.training.loop import Diverged
 from andrea.training.report import Chosen, Evaluated, Finished, Log, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
+from andrea.training.schedule import rate
 from andrea.training.start import resume, train
 
 
@@ -145,6 +147,56 @@ def test_accumulating_changes_nothing_but_rounding(tmp_path, text_file):
 def test_a_finished_run_says_that_it_is_finished(finished_run):
     with pytest.raises(ValueError, match="is finished: 12 of 12 steps done"):
         next(resume(finished_run))
+
+
+def test_a_run_is_made_longer_by_a_stated_rule(tmp_path, text_file):
+    config = small(text_file, changes=("save_every=4",))
+    stop = Flag()
+    for event in train(config, tmp_path / "run", stop):
+        if isinstance(event, StepDone) and event.step == 6:
+            stop.set()
+    events = []
+    for event in resume(tmp_path / "run", steps=30):
+        events.append(event)
+        if isinstance(event, StepDone) and event.step == 14:
+            break  # killed: the new end stands in run.json
+    assert pick(events, Chosen)[0].notes[-1] == "longer: to step 30; the learning rate goes on at 100.0% of its peak, where it was 100.0%"
+    events += resume(tmp_path / "run")
+    assert pick(events, StepDone)[-1].step == events[-1].step == 30
+    told = [m["lr"] for m in read_metrics(tmp_path / "run") if m["event"] == "StepDone"]
+    assert len(told) == 30
+    assert told == [rate(step, [(0, 12, True), (6, 30, False)], config.optim) for step in range(30)]
+    assert list_runs(tmp_path)[0]["state"] == "finished"
+    with pytest.raises(ValueError, match="goes to step 30 as it is; --steps 20 would not make it longer"):
+        next(resume(tmp_path / "run", steps=20))
+
+
+def test_a_finished_run_is_made_longer_only_with_a_warm_up(tmp_path, text_file):
+    list(train(small(text_file, changes=("steps=100", "evaluate_every=100")), tmp_path / "run"))
+    with pytest.raises(ValueError, match="--rewarm is for a run that is made longer"):
+        next(resume(tmp_path / "run", rewarm=True))
+    with pytest.raises(ValueError, match=r"has fallen to 2\.4% of its peak"):
+        next(resume(tmp_path / "run", steps=200, rewarm=False))
+    events = list(resume(tmp_path / "run", minutes=0.005, rewarm=True))
+    steps = checkpoint.read_run(tmp_path / "run")[1]["steps"]
+    assert steps > 100
+    assert [e.step for e in pick(events, StepDone)] == list(range(101, steps + 1))
+    assert isinstance(events[-1], Finished)
+
+
+def test_a_run_that_was_killed_before_its_first_save_begins_again(tmp_path, text_file):
+    config = small(text_file, changes=("dropout=0.1",))
+    list(train(config, tmp_path / "straight"))
+    for event in train(config, tmp_path / "killed"):
+        if isinstance(event, StepDone) and event.step == 3:
+            break
+    assert not (tmp_path / "killed/checkpoints").exists()
+    events = list(resume(tmp_path / "killed"))
+    assert "nothing whole was saved: from the beginning" in pick(events, Chosen)[0].notes
+    clocks = ("seconds", "tokens_per_s")
+    told = [[{k: v for k, v in m.items() if k not in clocks} for m in read_metrics(tmp_path / name)] for name in ("straight", "killed")]
+    assert told[0] == told[1]
+    assert same_weights(tmp_path / "straight", tmp_path / "killed")
 
 
 def test_a_run_that_ended_before_its_last_evaluation_is_given_it(tmp_path, text_file, finished_run):

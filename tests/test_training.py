@@ -12,7 +12,7 @@ from andrea.model import Transformer
 from andrea.presets import preset
 from andrea.training import plan, start
 from andrea.training.optim import moments, optimizer_for, set_moments
-from andrea.training.schedule import learning_rate
+from andrea.training.schedule import learning_rate, rate
 from andrea.training.step import train_step
 
 COSINE = OptimConfig(lr=1e-3, schedule="cosine", warmup=0.1, floor=0.1)
@@ -30,6 +30,31 @@ def test_wsd_warms_up_stays_and_decays():
     falls = {round(a - b, 12) for a, b in pairwise(rates[59:])}
     assert len(falls) == 1  # a straight line
     assert rates[99] == pytest.approx(1e-4 + 9e-4 / 41)  # one such fall above the floor, which step 100 would have
+
+
+def test_a_run_that_is_made_longer_has_no_jump_in_its_rate():
+    """Warm-up 10, end 100, peak 1e-3, floor 1e-4; at step 55 the end becomes 200."""
+    c = OptimConfig(lr=1e-3, schedule="cosine", warmup=0.1, floor=0.1)
+    legs = [(0, 100, True), (55, 200, False)]
+    rates = [rate(step, legs, c) for step in range(200)]
+    assert rates[:55] == [learning_rate(step, 100, c) for step in range(55)]
+    assert rates[55] == pytest.approx(5.5e-4, rel=1e-12)
+    assert max(b - a for a, b in pairwise(rates[54:])) <= 0
+    assert rates[199] == pytest.approx(learning_rate(199, 200, c), rel=1e-3)
+    warm = [rate(step, [(0, 100, True), (100, 200, True)], c) for step in range(200)]
+    assert warm[100:] == warm[:100]
+    twice = [rate(step, [*legs, (60, 300, False)], c) for step in range(300)]
+    assert twice[:60] == rates[:60]
+    assert twice[60] == rates[60]
+
+
+def test_a_stable_rate_stays_until_the_new_decay():
+    rates = [rate(step, [(0, 100, True), (50, 200, False)], WSD) for step in range(200)]
+    assert rates[10:120] == [1e-3] * 110
+    assert rates[121] < 1e-3
+    early = [rate(step, [(0, 100, True), (4, 200, False)], WSD) for step in range(200)]
+    assert early[:10] == rates[:10]  # the warm-up goes on
+    assert early[10:120] == [1e-3] * 110
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(16, 8), (40, 10), (100, 10), (1000, 20)])

@@ -32,7 +32,12 @@ def train(
     minutes: Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")] = None,
     out: OutOption = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped; with --steps or --minutes, make it longer.")
+    ] = None,
+    rewarm: Annotated[
+        bool, typer.Option("--rewarm", help="With --resume and --steps: let the learning rate rise to its peak again.")
+    ] = False,
     tokenizer: Annotated[
         str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
     ] = None,
@@ -60,6 +65,8 @@ def train(
       andrea train book.txt --tokenizer char --steps 500 --set model.context=128 --set optim.lr=3e-3
 
       andrea train --resume runs/mine
+
+      andrea train --resume runs/mine --minutes 10 --rewarm
     """
     given = {
         "train.minutes": minutes,
@@ -74,9 +81,13 @@ def train(
     }
     options = {path: value for path, value in given.items() if value is not None}
     if resume:
+        if minutes is not None and steps is not None:
+            raise ValueError("--minutes and --steps both say how much longer to train; give one of them")
         refuse_with_resume({**options, "paths": paths, "out": out, "set": set_, "preset": preset_name})
-        follow_resume(resume, device, json)
+        follow_resume(resume, device, steps, minutes, rewarm, json)
         return
+    if rewarm:
+        raise ValueError("--rewarm is for a run that is made longer: --resume RUN --steps N --rewarm")
     if minutes is not None and steps is not None:
         raise ValueError("--minutes and --steps both say how long to train; give one of them")
     preset_name = "andrea-1m" if preset_name is None else preset_name
@@ -112,7 +123,7 @@ def demo(
 
 def refuse_with_resume(options: dict[str, Any]) -> None:
     for path, value in options.items():
-        if value is not None and value != [] and path != "train.device":
+        if value is not None and value != [] and path not in ("train.device", "train.steps", "train.minutes"):
             name = "the text" if path == "paths" else f"--{path.rpartition('.')[2]}"
             raise ValueError(f"--resume goes on with the options of the run; leave out {name}, or start a new run")
 
@@ -127,13 +138,13 @@ def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> 
     follow(train(config, out or next_name(Path("runs"), stem), stop), stop, json)
 
 
-def follow_resume(run: Path, device: str | None, json: bool) -> None:
+def follow_resume(run: Path, device: str | None, steps: int | None, minutes: float | None, rewarm: bool, json: bool) -> None:
     from threading import Event as Flag
 
     from andrea.training.start import resume
 
     stop = Flag()
-    follow(resume(run, stop, device), stop, json)
+    follow(resume(run, stop, device, steps, minutes, rewarm), stop, json)
 
 
 def way_on(run: Path, saved: bool) -> str:

@@ -36,7 +36,11 @@ def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "loss": last.get("loss"),
         "bits_per_byte": last.get("bits_per_byte"),
         "minutes": round(max((m.get("seconds", 0.0) for m in metrics), default=0.0) / 60, 2),
-        "state": "finished" if last.get("whole") else "stopped" if (run / "last").exists() else "begun",
+        "state": "finished"
+        if last.get("whole") and last["step"] >= resolved["steps"]
+        else "stopped"
+        if (run / "last").exists()
+        else "begun",
     }
 
 

@@ -37,7 +37,7 @@ from andrea.training.report import (
     read_metrics,
 )
 from andrea.training.saving import Saver
-from andrea.training.schedule import learning_rate
+from andrea.training.schedule import Leg, rate
 from andrea.training.state import State, is_finite, put_back, train_tensors
 from andrea.training.step import train_step
 
@@ -69,6 +69,10 @@ class Setting:
     def rows(self) -> int:
         """Sequences that an evaluation reads at a time: no more than a pass of the training holds."""
         return min(self.resolved["micro_batch"], usual_rows(self.config.model.context))
+
+    @property
+    def legs(self) -> list[Leg]:
+        return [tuple(leg) for leg in self.resolved["legs"]] if "legs" in self.resolved else [(0, self.resolved["steps"], True)]
 
     @property
     def guarded(self) -> bool:
@@ -189,7 +193,7 @@ def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]
     def run_step() -> tuple[float, float, float]:
         rows = torch.from_numpy(sampler.batch(state.windows, c.rows)).to(device)
         micro = [(part[:, :-1], part[:, 1:]) for part in rows.split(s.resolved["micro_batch"])]
-        lr = learning_rate(state.step, s.resolved["steps"], c.optim)
+        lr = rate(state.step, s.legs, c.optim)
         loss, norm = train_step(s.losses, parameters, state.optimizer, micro, lr, c.optim.grad_clip, s.autocast, s.guarded)
         state.windows += c.rows
         return loss.item(), norm.item(), lr

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from statistics import median
 from threading import Event as Flag
 from time import perf_counter
 from typing import Any
@@ -22,7 +23,11 @@ from andrea.training import plan, report
 from andrea.training.loop import Setting, evaluate_now, go_on, sample_now, stepper
 from andrea.training.optim import optimizer_for
 from andrea.training.report import Chosen, Event, Log
+from andrea.training.schedule import rate
 from andrea.training.state import State, begin, dtype_of, generators_kept, put_back
+
+PACES = 200  # of the newest events: what a run's speed is taken from
+FALLEN = 0.05  # of the peak: less than this teaches little
 
 
 def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Iterator[Event]:
@@ -60,10 +65,18 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
     yield from go_on(state, setting, Log(run), [first, sample], stop)
 
 
-def resume(run: str | Path, stop: Flag | None = None, device: str | None = None) -> Iterator[Event]:
+def resume(
+    run: str | Path,
+    stop: Flag | None = None,
+    device: str | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    rewarm: bool = False,
+) -> Iterator[Event]:
     """Go on with a run from its newest whole checkpoint, or from the beginning, to the same end as if it had never stopped.
 
-    Raises ValueError for a folder that is no run, for data that has changed, and for a run that is finished.
+    `steps`, or `minutes` more, makes it longer: `lengthen` has the rule for the learning rate. Raises ValueError for a folder that is no
+    run, for data that has changed, and for a run that is finished.
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
@@ -88,16 +101,58 @@ def resume(run: str | Path, stop: Flag | None = None, device: str | None = None)
     state = begin(config, resolved)
     if folder:
         put_back(state, folder, config, resolved, moved)
-    if state.step >= resolved["steps"] and any(m.get("whole") for m in report.read_metrics(run)):
-        raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. Start a new run to train longer")
+    longer = lengthen(run, config, resolved, state.step, steps, minutes, rewarm)
+    if state.step >= resolved["steps"] and any(m.get("whole") and m["step"] == state.step for m in report.read_metrics(run)):
+        raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. --steps N or --minutes M trains it longer")
     losses, note = compiled(state.model, config, resolved)
-    stored = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items())
+    stored = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items() if name != "legs")
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
-    notes = (*(f"skipped: {s}" for s in skipped), *["nothing whole was saved: from the beginning"] * (not folder), *elsewhere, *note)
+    notes = (
+        *(f"skipped: {s}" for s in skipped),
+        *["nothing whole was saved: from the beginning"] * (not folder),
+        *longer,
+        *elsewhere,
+        *note,
+    )
     yield Chosen(run, stored, sum(p.numel() for p in state.model.parameters()), resolved["steps"], state.step, notes)
     setting = Setting(run, config, resolved, data, losses, saves_beside(config, resolved))
     first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), sample_now(state, setting)]
     yield from go_on(state, setting, Log(run, state.step), first, stop)
+
+
+def lengthen(
+    run: Path, config: RunConfig, resolved: dict[str, Any], step: int, steps: int | None, minutes: float | None, rewarm: bool
+) -> tuple[str, ...]:
+    """Give a run, at `step`, a later end, in `resolved` and in run.json; what that means for the learning rate.
+
+    From there on it has the rates of a run with the new end, but never more than it had: no jump. With `rewarm` a schedule of its own
+    begins. Raises ValueError for an end that is no later, and without `rewarm` where the rate has fallen so far that nothing is learned.
+    """
+    if steps is None and minutes is None:
+        if rewarm:
+            raise ValueError("--rewarm is for a run that is made longer: give --steps N or --minutes M besides")
+        return ()
+    if steps is None:
+        paces = [m["tokens_per_s"] for m in report.read_metrics(run)[-PACES:] if m["event"] == "StepDone"]
+        if not paces:
+            raise ValueError(f"{run} has made no step yet, so that its speed is not known; give --steps N instead of --minutes")
+        steps = step + plan.steps_in(minutes * 60, config.train.batch_tokens / median(paces), 0)  # type: ignore[operator]
+    if steps <= resolved["steps"]:
+        raise ValueError(f"{run} goes to step {resolved['steps']:,} as it is; --steps {steps} would not make it longer")
+    legs = [*resolved.get("legs", [[0, resolved["steps"], True]]), [step, steps, rewarm]]
+    before, after = (
+        rate(min(step, end - 1), [tuple(leg) for leg in of], config.optim) for of, end in ((legs[:-1], resolved["steps"]), (legs, steps))
+    )
+    if not rewarm and before < FALLEN * config.optim.lr:
+        raise ValueError(
+            f"the learning rate of {run} has fallen to {before / config.optim.lr:.1%} of its peak, and more steps at that teach it little; "
+            "--rewarm warms it up again for the steps that are added, and the loss is higher for a while"
+        )
+    _, stored, provenance_then = checkpoint.read_run(run)  # another device, for this sitting, is not stored
+    checkpoint.write_run(run, config, stored | {"legs": legs, "steps": steps}, provenance_then)
+    resolved["legs"], resolved["steps"] = legs, steps
+    shares = [f"{value / config.optim.lr:.1%}" for value in (before, after)]
+    return (f"longer: to step {steps:,}; the learning rate goes on at {shares[1]} of its peak, where it was {shares[0]}",)
 
 
 def choices(config: RunConfig) -> list[Choice]:
