@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, doctor, evaluate, generate, resume_check, runs, train
+from andrea.cli import count, data, doctor, evaluate, generate, plan, resume_check, runs, train
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -45,6 +45,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": train.demo,
     "train": train.train,
+    "plan": plan.plan,
     "runs": runs.runs,
     "generate": generate.generate,
     "eval": evaluate.evaluate,

@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
     from andrea.training.report import Event
 
+DEFAULT = "andrea-1m"
+PresetOption = Annotated[
+    str | None, typer.Option("--preset", help=", ".join(PRESETS) + f". Default: {DEFAULT}; options not given are the preset's.")
+]
+MinutesOption = Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")]
+StepsOption = Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")]
+TokenizerOption = Annotated[
+    str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
+]
+FieldOption = Annotated[str | None, typer.Option(help="The key or column of .jsonl, .csv, .parquet that holds the text.")]
+DedupOption = Annotated[
+    str | None, typer.Option(metavar="off|exact|near", help="Leave out equal texts; near: paragraphs that mostly stood before, too.")
+]
+DtypeOption = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any field, e.g. optim.lr=1e-3. Repeatable.")]
 OutOption = Annotated[Path | None, typer.Option(help="The run's folder; must not exist. Default: runs/PRESET-1, -2, ...")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
@@ -26,11 +40,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print every event as o
 
 def train(
     paths: Annotated[list[str] | None, typer.Argument(help=PATHS)] = None,
-    preset_name: Annotated[
-        str | None, typer.Option("--preset", help=", ".join(PRESETS) + ". Default: andrea-1m; options not given are the preset's.")
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")] = None,
+    preset_name: PresetOption = None,
+    minutes: MinutesOption = None,
+    steps: StepsOption = None,
     out: OutOption = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped; with --steps or --minutes, make it longer.")
@@ -38,17 +50,15 @@ def train(
     rewarm: Annotated[
         bool, typer.Option("--rewarm", help="With --resume and --steps: let the learning rate rise to its peak again.")
     ] = False,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
-    ] = None,
-    field: Annotated[str | None, typer.Option(help="The key or column of .jsonl, .csv, .parquet that holds the text.")] = None,
-    dedup: Annotated[
-        str | None, typer.Option(metavar="off|exact|near", help="Leave out equal texts; near: paragraphs that mostly stood before, too.")
-    ] = None,
+    tokenizer: TokenizerOption = None,
+    field: FieldOption = None,
+    dedup: DedupOption = None,
     device: DeviceOption = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    dtype: DtypeOption = None,
     compile: Annotated[str | None, typer.Option(help="auto, on or off.")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides initialisation and the order of the data.")] = None,
+    keep: Annotated[int | None, typer.Option(help="How many of the newest checkpoints to keep, besides the best. Default: 2.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin although memory or disk seem too small.")] = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -78,6 +88,7 @@ def train(
         "train.dtype": dtype,
         "train.compile": compile,
         "train.seed": seed,
+        "train.keep": keep,
     }
     options = {path: value for path, value in given.items() if value is not None}
     if resume:
@@ -88,10 +99,16 @@ def train(
         return
     if rewarm:
         raise ValueError("--rewarm is for a run that is made longer: --resume RUN --steps N --rewarm")
+    config = configured(paths, preset_name, options, set_)
+    follow_train(config, out, preset_name or DEFAULT, force, json)
+
+
+def configured(paths: list[str] | None, preset_name: str | None, options: dict[str, Any], set_: list[str] | None) -> RunConfig:
+    """The preset with the options, by their paths, and what --set says. Raises ValueError for what contradicts each other."""
+    minutes, steps = options.get("train.minutes"), options.get("train.steps")
     if minutes is not None and steps is not None:
         raise ValueError("--minutes and --steps both say how long to train; give one of them")
-    preset_name = "andrea-1m" if preset_name is None else preset_name
-    start = preset(preset_name)
+    start = preset(DEFAULT if preset_name is None else preset_name)
     config = override(start, *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
     if config.train.steps is not None and (minutes is not None or config.train.minutes != start.train.minutes):
         raise ValueError("minutes and steps both say how long to train; give one of them")
@@ -101,7 +118,7 @@ def train(
         raise ValueError("the text is named twice, by PATHS and by data.paths; name it once")
     if paths:
         config = replace(config, data=replace(config.data, paths=tuple(paths)))
-    follow_train(config, out, preset_name, json)
+    return config
 
 
 def demo(
@@ -118,7 +135,7 @@ def demo(
     config = override(preset("andrea-1m"), *chosen)
     if not json:
         print("ANDREA's demo: a model with about a million parameters learns to write Python from the standard library on this machine.\n")
-    follow_train(config, out, "demo", json)
+    follow_train(config, out, "demo", False, json)
 
 
 def refuse_with_resume(options: dict[str, Any]) -> None:
@@ -128,14 +145,14 @@ def refuse_with_resume(options: dict[str, Any]) -> None:
             raise ValueError(f"--resume goes on with the options of the run; leave out {name}, or start a new run")
 
 
-def follow_train(config: RunConfig, out: Path | None, stem: str, json: bool) -> None:
+def follow_train(config: RunConfig, out: Path | None, stem: str, force: bool, json: bool) -> None:
     from threading import Event as Flag
 
     from andrea.checkpoint import next_name
     from andrea.training.start import train
 
     stop = Flag()
-    follow(train(config, out or next_name(Path("runs"), stem), stop), stop, json)
+    follow(train(config, out or next_name(Path("runs"), stem), stop, force), stop, json)
 
 
 def follow_resume(run: Path, device: str | None, steps: int | None, minutes: float | None, rewarm: bool, json: bool) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from andrea import checkpoint
-from andrea.config import OptimConfig, RunConfig
+from andrea.config import OptimConfig, RunConfig, TrainConfig
 from andrea.data.prepare import Prepared, plural
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
@@ -94,9 +94,6 @@ def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | N
 
 def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator[Event]:
     c, total = s.config.train, s.resolved["steps"]
-    evaluate_every = c.evaluate_every or max(50, total // 20)
-    sample_every = c.sample_every or max(50, total // 5)
-    save_every = c.save_every or max(50, total // 10)
     run_step = stepper(state, s)
     guard = Guard.after(read_metrics(s.run))
     while state.step < total:
@@ -105,7 +102,7 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
         yield from saver.finished()
         began = perf_counter()
         last, asked = state.step == total, stop is not None and stop.is_set()
-        due = [last or state.step % every == 0 for every in (evaluate_every, sample_every, save_every)]
+        due = [last or state.step % every == 0 for every in dues(c, total)]
         healthy, best = trouble is None, False
         if healthy and (asked or any(due)):
             healthy = is_finite(state.model)
@@ -137,6 +134,11 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
     yield Finished(
         state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
     )
+
+
+def dues(c: TrainConfig, total: int) -> tuple[int, int, int]:
+    """Steps between evaluations, samples and saves."""
+    return c.evaluate_every or max(50, total // 20), c.sample_every or max(50, total // 5), c.save_every or max(50, total // 10)
 
 
 def one_step(state: State, s: Setting, run_step: Callable[[], tuple[float, float, float]], guard: Guard) -> tuple[Event, str | None]:

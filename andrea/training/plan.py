@@ -5,9 +5,10 @@ from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
-from andrea.accounting import training_bytes
+from andrea.accounting import count, training_bytes
 from andrea.config import RunConfig
 from andrea.kernels.attention import CHUNK
+from andrea.presets import PRESETS
 from andrea.show import size
 
 PROGRAM = 400 * 2**20  # bytes: Python, torch and a model of next to nothing, which were measured to take 360 MiB
@@ -18,6 +19,10 @@ PROBE_STEPS = 40  # at most
 
 class TooLittleMemory(MemoryError):
     """Not even the least that can be done at a time fits into the memory."""
+
+
+class TooLittleDisk(OSError):
+    """The checkpoints of a run would not find room."""
 
 
 def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, kernels: str = "torch", recompute: bool = False) -> int:
@@ -34,13 +39,24 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, 
         least, items = choices[0], memory_needed(c, choices[0], device, dtype, kernels, recompute)
         total = sum(items.values())
         told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
-        ways = ["a smaller preset", "a shorter context", *["micro_batch=1"] * (least > 1)]
+        fits = largest_that_fits(c, device, dtype, memory, kernels)
+        ways = ["a smaller preset" + f" ({fits} fits)" * bool(fits), "a shorter context", *["micro_batch=1"] * (least > 1)]
         ways += ["bfloat16"] * (needed(least, "bfloat16") < total)
         raise TooLittleMemory(
             f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told}) "
             f"and there is {size(memory)}; take {', '.join(ways)}"
         )
     return max(fitting)
+
+
+def largest_that_fits(c: RunConfig, device: str, dtype: str, memory: int, kernels: str) -> str:
+    """The preset with the most parameters, but fewer than this run's, of which one sequence at a time fits; nothing if none does."""
+    fitting = ""
+    for name, preset in PRESETS.items():
+        smaller = count(preset.model).total < count(c.model).total
+        if smaller and sum(memory_needed(preset, 1, device, dtype, kernels, recompute=True).values()) <= memory:
+            fitting = name
+    return fitting
 
 
 def tokens_per_pass(c: RunConfig, device: str) -> int:
@@ -68,6 +84,21 @@ def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str
     total = sum(items.values())
     twin = 0 if c.train.steps else items["weights"]
     return {**items, "twin": twin, "spare": int(SPARE * (total + twin)), "program": PROGRAM if device == "cpu" else 0}
+
+
+def disk_needed(c: RunConfig) -> int:
+    """Bytes of the most checkpoints that stand side by side: the newest, the best, the sound one, those kept for good, one half made."""
+    for_good = (c.train.steps or 0) // c.train.keep_every if c.train.keep_every else 0
+    return (c.train.keep + 3 + for_good) * snapshot_bytes(c)
+
+
+def check_disk(c: RunConfig, free: int) -> None:
+    """Raises TooLittleDisk where the checkpoints would not find room."""
+    needed = disk_needed(c)
+    if needed > free:
+        ways = ["keep=1"] * (c.train.keep > 1) + ["a larger keep_every"] * bool(c.train.keep_every) + ["another place by --out"]
+        each = f"{needed // snapshot_bytes(c):,} checkpoints of {size(snapshot_bytes(c))}"
+        raise TooLittleDisk(f"too little room on the disk: {each} take {size(needed)} and {size(free)} are free; take {', '.join(ways)}")
 
 
 def snapshot_bytes(c: RunConfig) -> int:

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from andrea import checkpoint, kernels
+from andrea.accounting import count
 from andrea.config import DataConfig, RunConfig, from_dict, override
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
 from andrea.data.sampler import Sampler
 from andrea.files import named
-from andrea.machine import Choice, choose, choose_device, device_memory_bytes, keep_memory, provenance
+from andrea.machine import Choice, choose, choose_device, device_memory_bytes, free_disk_bytes, keep_memory, provenance
 from andrea.model import Transformer
+from andrea.show import size
 from andrea.training import plan, report
 from andrea.training.loop import Setting, evaluate_now, go_on, sample_now, stepper
 from andrea.training.optim import optimizer_for
@@ -30,22 +32,24 @@ PACES = 200  # of the newest events: what a run's speed is taken from
 FALLEN = 0.05  # of the peak: less than this teaches little
 
 
-def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Iterator[Event]:
+def train(config: RunConfig, out: str | Path, stop: Flag | None = None, force: bool = False) -> Iterator[Event]:
     """Grow a new model on config.data and keep it in the folder `out`, which must not exist.
 
     Setting `stop` saves after the running step and ends with Stopped. Raises ValueError for data or options that cannot be used,
-    FileExistsError for a folder that is there.
+    FileExistsError for a folder that is there; unless `force`, plan.TooLittleMemory and plan.TooLittleDisk for a run that cannot fit.
     """
     with checkpoint.unfinished(Path(out)) as run:
         chosen = choices(config)
         resolved = {choice.name: choice.value for choice in chosen}
         least = replace(config, model=replace(config.model, vocab_size=1))
-        settle_pass(least, resolved)  # what is refused whatever the text gives is refused before it is prepared
+        settle_pass(least, resolved, force)  # what is refused whatever the text gives is refused before it is prepared
         data = yield from prepare_into(run, config)
         config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size), data=data_config(config.data, data))
         yield report.Prepared(run, data.report, data.folder.parent == run.resolve())
         sampler = Sampler(data.train, config.model.context, config.train.seed)
-        settle_pass(config, resolved)
+        settle_pass(config, resolved, force)
+        if not force:
+            plan.check_disk(config, free_disk_bytes(run))
         set_up_machine(resolved)
         state = begin(config, resolved)
         losses, note = compiled(state.model, config, resolved)
@@ -60,7 +64,8 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None) -> Itera
         checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
     parameters = sum(p.numel() for p in state.model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
-    yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *fewer_rows(config, resolved), *note))
+    expected = expectations(config, resolved, len(data.train))
+    yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *expected, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
     yield from go_on(state, setting, Log(run), [first, sample], stop)
 
@@ -162,15 +167,17 @@ def choices(config: RunConfig) -> list[Choice]:
     return [*first, Choice("kernels", *kernels.choose(values["device"], values["compile"], config.train.kernels))]
 
 
-def settle_pass(config: RunConfig, resolved: dict[str, Any]) -> None:
-    """Set resolved["micro_batch"], sequences per pass, and resolved["recompute"]. Raises plan.TooLittleMemory."""
+def settle_pass(config: RunConfig, resolved: dict[str, Any], force: bool = False) -> None:
+    """Set resolved["micro_batch"], sequences per pass, and resolved["recompute"]. Raises plan.TooLittleMemory unless `force`."""
     memory = device_memory_bytes(resolved["device"])
     ways = {"auto": (False, True), "on": (True,), "off": (False,)}[config.train.recompute]
     for recompute in ways:
         try:
             rows = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], memory, resolved["kernels"], recompute)
         except plan.TooLittleMemory:
-            if recompute is ways[-1]:
+            if recompute is ways[-1] and force:
+                resolved["micro_batch"], resolved["recompute"] = config.train.micro_batch or 1, recompute
+            elif recompute is ways[-1]:
                 raise
         else:
             resolved["micro_batch"], resolved["recompute"] = rows, recompute
@@ -183,6 +190,18 @@ def saves_beside(config: RunConfig, resolved: dict[str, Any]) -> bool:
     on_cpu = (resolved["micro_batch"], *(resolved[name] for name in ("device", "dtype", "kernels", "recompute")))
     needed = sum(plan.memory_needed(config, *on_cpu).values()) if resolved["device"] == "cpu" else plan.PROGRAM
     return memory is None or needed + plan.snapshot_bytes(config) <= memory
+
+
+def expectations(config: RunConfig, resolved: dict[str, Any], train_tokens: int) -> tuple[str, ...]:
+    """What `andrea plan` tells of memory and text, in two lines."""
+    on = (resolved["micro_batch"], *(resolved[name] for name in ("device", "dtype", "kernels", "recompute")))
+    needed, there = sum(plan.memory_needed(config, *on).values()), device_memory_bytes(resolved["device"])
+    tokens = resolved["steps"] * config.train.batch_tokens
+    each = tokens / count(config.model).total
+    return (
+        f"memory: about {size(needed)}" + (f" of {size(there)}" if there else ""),
+        f"text: {tokens / train_tokens:.2f} passes over it, {each:.3g} tokens per parameter",
+    )
 
 
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
