@@ -221,6 +221,7 @@ def finished_words(event: Finished) -> list[str]:
     return [
         f"validation, whole split: {event.loss:.4f} nats/token, perplexity {event.perplexity:.2f}, {event.bits_per_byte:.4f} bits/byte",
         f"trained {clock(event.seconds)}; the run is {event.run}" + best,
+        *event.diagnosis,
         "next:",
         f"  andrea generate {run}",
         f"  andrea eval {run}",

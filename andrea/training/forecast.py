@@ -25,8 +25,6 @@ from andrea.training.start import choices, compiled, data_config, prepare_into, 
 from andrea.training.state import State, begin
 from andrea.training.step import train_step
 
-TOKENS_PER_PARAMETER = 20.0  # compute-optimal: Hoffmann et al. 2022, arXiv:2203.15556
-PASSES = 4.0  # over the text that teach almost as new text does: Muennighoff et al. 2023, arXiv:2305.16264
 PROBE_SECONDS = 300.0  # as if this were the run's budget, of which a probe takes a small share
 EVALUATED = 16_384  # tokens, to time the last evaluation, which is in float32
 OVERFIT_STEPS, OVERFIT_ROWS = 100, 4
@@ -146,10 +144,10 @@ def memory_items(s: Setting) -> dict[str, int]:
 
 def better(train_tokens: int, train_bytes: int, flops_per_s: float) -> str:
     """The largest preset that this text can fill, and for how many minutes, at the speed that was measured, in FLOP/s."""
-    wanted = {name: TOKENS_PER_PARAMETER * count(p.model).total for name, p in PRESETS.items()}
-    filled = [name for name, tokens in wanted.items() if tokens <= PASSES * train_tokens]
+    wanted = {name: plan.TOKENS_PER_PARAMETER * count(p.model).total for name, p in PRESETS.items()}
+    filled = [name for name, tokens in wanted.items() if tokens <= plan.PASSES * train_tokens]
     name = filled[-1] if filled else next(iter(PRESETS))
-    tokens = min(wanted[name], PASSES * train_tokens)
+    tokens = min(wanted[name], plan.PASSES * train_tokens)
     minutes = tokens * flops_per_token(PRESETS[name].model) / flops_per_s / 60
     return f"this text is {train_bytes / 1e6:,.1f} MB: {name} for {max(1, round(minutes)):,} minute{'s' * (round(minutes) > 1)}"
 

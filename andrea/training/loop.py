@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from andrea import checkpoint
+from andrea.accounting import count
 from andrea.config import OptimConfig, RunConfig, TrainConfig
 from andrea.data.prepare import Prepared, plural
 from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
+from andrea.training.diagnose import diagnose
 from andrea.training.guard import PATIENCE, Guard
 from andrea.training.report import (
     Evaluated,
@@ -131,9 +133,9 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
     yield Working(f"evaluating on the whole validation split, {len(s.data.val) - 1:,} tokens")
     whole = evaluate(state.model, s.data.val, s.data.tokenizer, s.rows)
     yield Evaluated.of(whole, state.step, True, False, round(state.seconds, 3))
-    yield Finished(
-        state.step, checkpoint.step_at(s.run, "best"), s.run, whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
-    )
+    said = diagnose(read_metrics(s.run), s.config, len(s.data.train), count(s.config.model).total)
+    figures = whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
+    yield Finished(state.step, checkpoint.step_at(s.run, "best"), s.run, *figures, said)
 
 
 def dues(c: TrainConfig, total: int) -> tuple[int, int, int]:

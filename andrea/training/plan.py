@@ -15,6 +15,8 @@ PROGRAM = 400 * 2**20  # bytes: Python, torch and a model of next to nothing, wh
 SPARE = 1 / 3  # of what is counted: freed memory is kept, and not every new piece fits into it
 PROBE_SHARE = 0.03  # of the time budget, at most
 PROBE_STEPS = 40  # at most
+TOKENS_PER_PARAMETER = 20.0  # compute-optimal: Hoffmann et al. 2022, arXiv:2203.15556
+PASSES = 4.0  # over the text that teach almost as new text does: Muennighoff et al. 2023, arXiv:2305.16264
 
 
 class TooLittleMemory(MemoryError):

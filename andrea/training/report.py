@@ -124,6 +124,7 @@ class Finished:
     perplexity: float
     bits_per_byte: float
     seconds: float  # of training
+    diagnosis: tuple[str, ...] = ()  # what the course of the run says
 
 
 Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | Evaluated | Sampled | Saved | Stopped | Finished
