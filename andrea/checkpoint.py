@@ -361,6 +361,15 @@ def prune(run: Path, keep: int, keep_every: int | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def forget_after(run: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the run goes from `step` another way, and theirs will be other ones."""
+    for folder in (run / "checkpoints").glob("step-*"):
+        if (match := STEP.fullmatch(folder.name)) and int(match[1]) > step:
+            shutil.rmtree(folder, ignore_errors=True)
+    if (whole := run / "checkpoints" / f"step-{step}").exists():
+        replace_text(run / "last", whole.name)
+
+
 def verify(folder: Path) -> None:
     """Raises BrokenCheckpoint unless every file of the manifest is there with its size and checksum."""
     path = folder / "manifest.json"

@@ -139,14 +139,17 @@ def test_a_run_that_went_back_ends_alike_however_often_it_was_killed(tmp_path, t
     config = small(text_file, changes=("steps=40", "save_every=10", "evaluate_every=10", "sample_every=20", "lr=1e-3"))
     spoil(nan, 33 * config.rows, 38 * config.rows)
     list(train(config, tmp_path / "straight"))
-    for name, stops in (("killed", False), ("stopped", True)):
-        stop = loop.Flag()
-        for event in train(config, tmp_path / name, stop):
-            if isinstance(event, StepDone | Skipped) and event.step == stop_at:
-                if not stops:
-                    break  # as if killed
-                stop.set()
-        list(resume(tmp_path / name))
+    courses = {"killed": [None], "stopped": [stop_at], "stopped before and after": [stop_at, stop_at]}
+    for name, stops in list(courses.items())[: 3 if stop_at < 36 else 2]:  # at 36 it goes back
+        go_on = [lambda stop, name=name: train(config, tmp_path / name, stop), *[lambda stop, name=name: resume(tmp_path / name, stop)] * 2]
+        for begin, at in zip(go_on, [*stops, 99], strict=False):
+            stop, gone_back = loop.Flag(), begin is not go_on[1]  # the second stop is on the way that is taken after going back
+            for event in begin(stop):
+                gone_back = gone_back or isinstance(event, WentBack)
+                if gone_back and isinstance(event, StepDone | Skipped) and event.step == (at or stop_at):
+                    if at is None:
+                        break  # as if killed
+                    stop.set()
         clocks = ("seconds", "tokens_per_s")
         told = [[{k: v for k, v in m.items() if k not in clocks} for m in read_metrics(tmp_path / run)] for run in ("straight", name)]
         assert told[0] == told[1]

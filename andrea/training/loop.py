@@ -170,6 +170,7 @@ def go_back(state: State, s: Setting, why: str) -> WentBack:
             + diagnosis(s)
         )
     put_back(state, folder, s.config, s.resolved)
+    checkpoint.forget_after(s.run, to)
     first = state.windows if not skips or skips[-1][0] != to else skips[-1][2]
     state.windows, state.seconds, state.skips = windows, seconds, [*skips, (to, first, windows)]
     return WentBack(to + 1, step, why, first, windows, round(seconds, 3))
