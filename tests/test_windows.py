@@ -73,7 +73,7 @@ from dataclasses import replace
 
 text, out = sys.argv[2], HOME
 tiny = "vocab_size=300 context=16 n_layer=1 n_head=1 d_model=16 batch_tokens=64 eval_tokens=64 steps=12"
-config = override(preset("andrea-1m"), *tiny.split(), "save_every=2", "evaluate_every=3", "sample_every=4")
+config = override(preset("andrea-1m"), *tiny.split(), "save_every=2", "evaluate_every=3", "sample_every=4", "keep=1")
 config = replace(config, data=replace(config.data, paths=(text,)))
 prepare(config.data, 300, out / "prepared")
 pointing = replace(config, data=replace(config.data, paths=(str(out / "prepared"),)))

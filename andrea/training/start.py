@@ -93,6 +93,8 @@ def resume(
     if resolved["kernels"] == "cpu":
         resolved["kernels"], _ = kernels.choose(resolved["device"], resolved["compile"])
     folder, skipped = checkpoint.search(run)
+    if skipped and not folder:
+        checkpoint.newest_whole(run)  # refuses: what cannot be read is not trained over
     settle_pass(
         override(config, f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"), resolved
     )
