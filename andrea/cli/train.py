@@ -95,7 +95,7 @@ def train(
         if minutes is not None and steps is not None:
             raise ValueError("--minutes and --steps both say how much longer to train; give one of them")
         refuse_with_resume({**options, "paths": paths, "out": out, "set": set_, "preset": preset_name})
-        follow_resume(resume, device, steps, minutes, rewarm, json)
+        follow_resume(resume, json, device=device, steps=steps, minutes=minutes, rewarm=rewarm, force=force)
         return
     if rewarm:
         raise ValueError("--rewarm is for a run that is made longer: --resume RUN --steps N --rewarm")
@@ -155,13 +155,13 @@ def follow_train(config: RunConfig, out: Path | None, stem: str, force: bool, js
     follow(train(config, out or next_name(Path("runs"), stem), stop, force), stop, json)
 
 
-def follow_resume(run: Path, device: str | None, steps: int | None, minutes: float | None, rewarm: bool, json: bool) -> None:
+def follow_resume(run: Path, json: bool, **options: Any) -> None:
     from threading import Event as Flag
 
     from andrea.training.start import resume
 
     stop = Flag()
-    follow(resume(run, stop, device, steps, minutes, rewarm), stop, json)
+    follow(resume(run, stop, **options), stop, json)
 
 
 def way_on(run: Path, saved: bool) -> str:

@@ -137,9 +137,9 @@ def timed(work: Any) -> tuple[float, Any]:
 
 
 def memory_items(s: Setting) -> dict[str, int]:
-    names = ("micro_batch", "device", "dtype", "kernels", "recompute")
-    items = plan.memory_needed(s.config, *(s.resolved[name] for name in names))
-    return items | {"copy_to_save": plan.snapshot_bytes(s.config) if s.beside and s.resolved["device"] == "cpu" else 0}
+    return plan.memory_of(s.config, s.resolved) | {
+        "copy_to_save": plan.snapshot_bytes(s.config) if s.beside and s.resolved["device"] == "cpu" else 0
+    }
 
 
 def better(train_tokens: int, train_bytes: int, flops_per_s: float) -> str:

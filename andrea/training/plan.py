@@ -1,9 +1,10 @@
 """How much to do at a time, and how many steps fit into a time budget: measured on the run itself before it begins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from andrea.accounting import count, training_bytes
 from andrea.config import RunConfig
@@ -86,6 +87,12 @@ def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str
     total = sum(items.values())
     twin = 0 if c.train.steps else items["weights"]
     return {**items, "twin": twin, "spare": int(SPARE * (total + twin)), "program": PROGRAM if device == "cpu" else 0}
+
+
+def memory_of(c: RunConfig, resolved: Mapping[str, Any]) -> dict[str, int]:
+    """memory_needed of what was settled."""
+    names = ("micro_batch", "device", "dtype", "kernels", "recompute")
+    return memory_needed(c, *(resolved[name] for name in names))
 
 
 def disk_needed(c: RunConfig) -> int:

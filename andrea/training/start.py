@@ -77,11 +77,12 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     rewarm: bool = False,
+    force: bool = False,
 ) -> Iterator[Event]:
     """Go on with a run from its newest whole checkpoint, or from the beginning, to the same end as if it had never stopped.
 
     `steps`, or `minutes` more, makes it longer: `lengthen` has the rule for the learning rate. Raises ValueError for a folder that is no
-    run, for data that has changed, and for a run that is finished.
+    run, for data that has changed, and for a run that is finished; unless `force`, plan.TooLittleMemory.
     """
     run = checkpoint.find_run(run)
     config, resolved, _ = checkpoint.read_run(run)
@@ -95,9 +96,8 @@ def resume(
     folder, skipped = checkpoint.search(run)
     if skipped and not folder:
         checkpoint.newest_whole(run)  # refuses: what cannot be read is not trained over
-    settle_pass(
-        override(config, f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"), resolved
-    )
+    as_before = f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"
+    settle_pass(override(config, *as_before), resolved, force)
     data = checkpoint.open_data(run)
     check_prepared(data)
     set_up_machine(resolved)
@@ -189,15 +189,13 @@ def settle_pass(config: RunConfig, resolved: dict[str, Any], force: bool = False
 def saves_beside(config: RunConfig, resolved: dict[str, Any]) -> bool:
     """Whether memory holds a copy of weights and moments besides all that the run takes."""
     memory = device_memory_bytes("cpu")  # where the copy is, whatever the device
-    on_cpu = (resolved["micro_batch"], *(resolved[name] for name in ("device", "dtype", "kernels", "recompute")))
-    needed = sum(plan.memory_needed(config, *on_cpu).values()) if resolved["device"] == "cpu" else plan.PROGRAM
+    needed = sum(plan.memory_of(config, resolved).values()) if resolved["device"] == "cpu" else plan.PROGRAM
     return memory is None or needed + plan.snapshot_bytes(config) <= memory
 
 
 def expectations(config: RunConfig, resolved: dict[str, Any], train_tokens: int) -> tuple[str, ...]:
     """What `andrea plan` tells of memory and text, in two lines."""
-    on = (resolved["micro_batch"], *(resolved[name] for name in ("device", "dtype", "kernels", "recompute")))
-    needed, there = sum(plan.memory_needed(config, *on).values()), device_memory_bytes(resolved["device"])
+    needed, there = sum(plan.memory_of(config, resolved).values()), device_memory_bytes(resolved["device"])
     tokens = resolved["steps"] * config.train.batch_tokens
     each = tokens / count(config.model).total
     return (
