@@ -1,6 +1,7 @@
 """`andrea generate`: a prompt, continued."""
 
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -86,7 +87,8 @@ def generate(
     start = perf_counter()
     streams = n == 1 and not as_json
     try:
-        answers = infer.collect(streamed(text, tokens) if streams else tokens, n)
+        with interruptible(tokens) as until_asked:
+            answers = infer.collect(streamed(text, until_asked) if streams else until_asked, n)
     except KeyboardInterrupt:
         typer.echo("\n" * streams + f"andrea: interrupted; seed {seed}", err=True)
         sys.exit(130)
@@ -100,6 +102,32 @@ def generate(
     finish = ", ".join(answer.finish for answer in answers)
     count = sum(len(answer.ids) for answer in answers)
     typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s; seed {seed}", err=True)
+
+
+@contextmanager
+def interruptible(tokens: "Iterator[Token]") -> "Iterator[Iterator[Token]]":
+    """The same tokens, with KeyboardInterrupt between two of them after Ctrl-C; the second time at once.
+
+    Raised wherever the program happens to be, it would now and then come to code that lets no exception out, and be lost.
+    """
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    def until_asked() -> "Iterator[Token]":
+        for token in tokens:
+            if asked:
+                raise KeyboardInterrupt
+            yield token
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield until_asked()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def streamed(prompt: str, tokens: "Iterator[Token]") -> "Iterator[Token]":

@@ -14,6 +14,7 @@ from andrea.files import Damaged
 from andrea.kernels.newton_schulz import newton_schulz
 
 KEPT = {"adamw": ("exp_avg", "exp_avg_sq", "step"), "muon": ("momentum",)}  # state of every parameter, by the group's rule
+TOGETHER = 2**24  # values of matrices of one shape that go through Newton-Schulz at a time: small ones gain by it, large ones take room
 
 
 def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.float32) -> "Optimizer":
@@ -91,18 +92,20 @@ class Optimizer:
     def muon(self, group: dict[str, Any]) -> None:
         """Nesterov momentum, made orthogonal: a matrix (m, n) moves by the rate times sqrt(max(1, m / n)) along every direction."""
         rate, mu = group["lr"] * group["times"], self.c.momentum
-        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float]]] = {}
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, Tensor, float]]] = {}
         for p, parts in zip(group["params"], group["parts"], strict=True):
             momentum = self.state[p]["momentum"].lerp_(p.grad, 1 - mu)
             p.mul_(1 - rate * group["weight_decay"])
-            for target, u in zip(p.chunk(parts), p.grad.lerp(momentum, mu).chunk(parts), strict=True):
-                m, n = target.shape
-                pair = (target, u) if m <= n else (target.mT, u.mT)  # lying matrices, so that both of an MLP go through together
-                by_shape.setdefault(pair[0].shape, []).append((*pair, rate * max(1, m / n) ** 0.5))
+            for trio in zip(*(t.chunk(parts) for t in (p, p.grad, momentum)), strict=True):
+                m, n = trio[0].shape
+                lying = trio if m <= n else tuple(t.mT for t in trio)  # so that both matrices of an MLP go through together
+                by_shape.setdefault(lying[0].shape, []).append((*lying, rate * max(1, m / n) ** 0.5))
         for held in by_shape.values():
-            steps = newton_schulz(torch.stack([u for _, u, _ in held]), self.dtype)
-            for (target, _, size), step in zip(held, steps, strict=True):
-                target.add_(step, alpha=-size)
+            at_once = max(1, TOGETHER // held[0][0].numel())
+            for some in (held[i : i + at_once] for i in range(0, len(held), at_once)):
+                steps = newton_schulz(torch.stack([grad.lerp(momentum, mu) for _, grad, momentum, _ in some]), self.dtype)
+                for (target, _, _, size), step in zip(some, steps, strict=True):
+                    target.add_(step, alpha=-size)
 
 
 def moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
