@@ -159,7 +159,8 @@ def damage(run: Path, rng: random.Random) -> list[str]:
     """Spoil the newest whole checkpoint, if there is another beside it; its name."""
     from andrea.checkpoint import PAYLOAD, is_whole
 
-    whole = sorted((p for p in (run / "checkpoints").glob("step-*") if is_whole(p)), key=lambda p: int(p.name.removeprefix("step-")))
+    places = [p for p in (run / "checkpoints").glob("step-*") if not p.suffix]
+    whole = sorted((p for p in places if is_whole(p)), key=lambda p: int(p.name.removeprefix("step-")))
     if len(whole) < 2:
         return []
     path = whole[-1] / rng.choice(PAYLOAD)

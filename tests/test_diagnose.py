@@ -36,6 +36,11 @@ def course(validation, training=3.0, norm=0.5, tokens=1000):
         (course([6.8, 6.7, 6.699], training=6.7), 10**6, ["little was learnt: the learning rate may be too low"]),
         (course([6.8, 6.7, 6.699], training=6.7, norm=9.0), 10**6, ["gradients were clipped in 100% of the later steps"]),
         ([*course([4.0, 3.5, 3.499]), {"event": "WentBack"}], 10**6, ["0 steps were left out and the run went back 1 times"]),
+        (
+            [{**course([4.0])[0], "loss": 6.9}, *course([4.0, 3.5, 3.499], training=9.0)],
+            10**6,
+            ["the training loss rose from 6.90 to 9.00: the l"],
+        ),
         ([], 10**6, []),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from andrea.config import RunConfig
 from andrea.presets import PRESETS
+from andrea.training.guard import EARLY
 from andrea.training.plan import PASSES, TOKENS_PER_PARAMETER
 
 RISEN = 0.01  # of the lowest validation loss: a rise of more is no noise, for the windows are always the same
@@ -41,7 +42,10 @@ def diagnose(metrics: Sequence[Mapping[str, Any]], c: RunConfig, train_tokens: i
         )
     clipped = [m["grad_norm"] > c.optim.grad_clip > 0 for m in steps[len(steps) // 2 :]]
     end = fmean(m["loss"] for m in steps[-20:])
-    if back or left_out:
+    highest = max(m["loss"] for m in steps)
+    if highest > steps[0]["loss"] + EARLY:
+        told.append(f"the training loss rose from {steps[0]['loss']:.2f} to {highest:.2f}: the learning rate is too high")
+    elif back or left_out:
         told.append(f"{left_out} steps were left out and the run went back {back} times: the learning rate may be too high")
     elif fmean(clipped) > CLIPPED and end > LEARNT_LITTLE * math.log(c.model.vocab_size):
         told.append(
