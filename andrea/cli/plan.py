@@ -88,7 +88,7 @@ def show(f: "Forecast") -> None:
                 [(c.name, str(c.value), c.reason) for c in f.choices],
             ),
             Table(f"memory, {there}", ("item", ">bytes"), memory),
-            Table(f"time: {f.steps:,} steps at {f.tokens_per_s:,.0f} tokens/s", ("item", ">h:mm:ss"), time),
+            Table("time", ("item", ">h:mm:ss"), time, f"{f.steps:,} steps at {f.tokens_per_s:,.0f} tokens/s\n"),
         ]
     )
     print(f"disk: {size(f.disk)} of {size(f.disk_there)} free, for checkpoints")
