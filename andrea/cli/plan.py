@@ -17,6 +17,7 @@ from andrea.cli.train import (
     StepsOption,
     TokenizerOption,
     configured,
+    given,
 )
 
 if TYPE_CHECKING:
@@ -52,16 +53,9 @@ def plan(
     from andrea.show import print_json
     from andrea.training.forecast import Forecast, forecast
 
-    given = {
-        "train.minutes": minutes,
-        "train.steps": steps,
-        "data.tokenizer": tokenizer,
-        "data.field": field,
-        "data.dedup": dedup,
-        "train.device": device,
-        "train.dtype": dtype,
-    }
-    config = configured(paths, preset_name, {path: value for path, value in given.items() if value is not None}, set_)
+    of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype}
+    options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
+    config = configured(paths, preset_name, options, set_)
     for event in forecast(config, preset_name or DEFAULT, overfit):
         if not isinstance(event, Forecast):
             if not json and hasattr(event, "text"):

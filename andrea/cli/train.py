@@ -78,19 +78,8 @@ def train(
 
       andrea train --resume runs/mine --minutes 10 --rewarm
     """
-    given = {
-        "train.minutes": minutes,
-        "train.steps": steps,
-        "data.tokenizer": tokenizer,
-        "data.field": field,
-        "data.dedup": dedup,
-        "train.device": device,
-        "train.dtype": dtype,
-        "train.compile": compile,
-        "train.seed": seed,
-        "train.keep": keep,
-    }
-    options = {path: value for path, value in given.items() if value is not None}
+    of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype, "compile": compile, "seed": seed, "keep": keep}
+    options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
     if resume:
         if minutes is not None and steps is not None:
             raise ValueError("--minutes and --steps both say how much longer to train; give one of them")
@@ -101,6 +90,11 @@ def train(
         raise ValueError("--rewarm is for a run that is made longer: --resume RUN --steps N --rewarm")
     config = configured(paths, preset_name, options, set_)
     follow_train(config, out, preset_name or DEFAULT, force, json)
+
+
+def given(**sections: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, by their paths: train.minutes, data.field, ..."""
+    return {f"{section}.{name}": value for section, of in sections.items() for name, value in of.items() if value is not None}
 
 
 def configured(paths: list[str] | None, preset_name: str | None, options: dict[str, Any], set_: list[str] | None) -> RunConfig:

@@ -135,15 +135,15 @@ def lengthen(
     From there on it has the rates of a run with the new end, but never more than it had: no jump. With `rewarm` a schedule of its own
     begins. Raises ValueError for an end that is no later, and without `rewarm` where the rate has fallen so far that nothing is learned.
     """
-    if steps is None and minutes is None:
-        if rewarm:
-            raise ValueError("--rewarm is for a run that is made longer: give --steps N or --minutes M besides")
-        return ()
-    if steps is None:
+    if steps is None and minutes is None and rewarm:
+        raise ValueError("--rewarm is for a run that is made longer: give --steps N or --minutes M besides")
+    if steps is None and minutes is not None:
         paces = [m["tokens_per_s"] for m in report.read_metrics(run)[-PACES:] if m["event"] == "StepDone"]
         if not paces:
             raise ValueError(f"{run} has made no step yet, so that its speed is not known; give --steps N instead of --minutes")
-        steps = step + plan.steps_in(minutes * 60, config.train.batch_tokens / median(paces), 0)  # type: ignore[operator]
+        steps = step + plan.steps_in(minutes * 60, config.train.batch_tokens / median(paces), 0)
+    if steps is None:
+        return ()
     if steps <= resolved["steps"]:
         raise ValueError(f"{run} goes to step {resolved['steps']:,} as it is; --steps {steps} would not make it longer")
     legs = [*resolved.get("legs", [[0, resolved["steps"], True]]), [step, steps, rewarm]]
