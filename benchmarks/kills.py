@@ -121,6 +121,7 @@ def attempt(config, run: Path) -> int:
     from andrea.training.start import resume, train
 
     torch.set_num_threads(1)
+    run.with_suffix(".said").unlink(missing_ok=True)  # what an earlier attempt said is not this one's
     if child := os.fork():
         return child
     code = 70
