@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ def forecast(config: RunConfig, preset: str, overfit: bool = False) -> Iterator[
     Raises ValueError for data or options that cannot be used, plan.TooLittleMemory.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        began = perf_counter()
+        began = perf_counter() - process_time()  # the program's own start, too
         chosen = choices(config)
         resolved = {choice.name: choice.value for choice in chosen}
         data: Prepared = yield from working(prepare_into(Path(folder), config))
