@@ -41,7 +41,7 @@ def test_a_forecast_is_of_the_run_that_then_happens(tmp_path, text_file):
 
 def test_a_time_budget_gives_about_as_many_steps_as_fit(text_file):
     f = told(small(text_file, changes=("steps=none", "minutes=0.05")))
-    assert f.steps * f.time["steps"] / f.steps <= 3.0
+    assert f.time["steps"] <= 3.0  # of the budget, by the speed that was measured
     assert f.steps > 1
 
 
