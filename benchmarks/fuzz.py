@@ -224,7 +224,7 @@ class Bench:
 
     def load(self, target: str, file: Path) -> None:
         """Load a damaged file through every public function that reads it."""
-        from andrea import checkpoint
+        from andrea import checkpoint, run_folder
         from andrea.data.shards import Tokens
         from andrea.data.tokenizer import load_tokenizer
         from andrea.training.history import course, list_runs
@@ -239,7 +239,7 @@ class Bench:
             tokenizer = load_tokenizer(file)
             tokenizer.decode([*tokenizer.encode("an example of"), tokenizer.vocab_size, 0])
         elif file.name == "train.safetensors":
-            config = checkpoint.read_run(self.run)[0]
+            config = run_folder.read_run(self.run)[0]
             model = checkpoint.load_model(self.step / "model.safetensors", config.model)
             set_train_tensors(State(model, optimizer_for(model, config.optim)), checkpoint.load_tensors(file), "cpu")
         elif target == "checkpoint":

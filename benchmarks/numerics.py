@@ -51,7 +51,7 @@ def main() -> None:
 
 def grown(text: Path, preset_name: str, changes: tuple[str, ...]) -> tuple[list[float], float, dict]:
     """Training loss of every step, loss on the whole validation split, and what was resolved."""
-    from andrea import checkpoint
+    from andrea import run_folder
     from andrea.config import override
     from andrea.presets import preset
     from andrea.training.report import Finished, StepDone
@@ -61,7 +61,7 @@ def grown(text: Path, preset_name: str, changes: tuple[str, ...]) -> tuple[list[
     config = override(preset(preset_name), f"data.paths={text}", *rare, *changes)
     with tempfile.TemporaryDirectory() as folder:
         events = list(train(config, Path(folder, "run")))
-        resolved = checkpoint.read_run(Path(folder, "run"))[1]
+        resolved = run_folder.read_run(Path(folder, "run"))[1]
     losses = [event.loss for event in events if isinstance(event, StepDone)]
     return losses, next(event.loss for event in events if isinstance(event, Finished)), resolved
 

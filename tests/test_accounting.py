@@ -11,11 +11,11 @@ from reference import random_ids, tiny
 from typer.testing import CliRunner
 
 from andrea.accounting import claims_of_the_document, count, flops_per_token, kv_cache_bytes, parameters, training_bytes
-from andrea.checkpoint import write_run
 from andrea.cli import app
 from andrea.config import ModelConfig, RunConfig
 from andrea.model import Transformer
 from andrea.presets import PRESETS
+from andrea.run_folder import write_run
 
 FULL = ModelConfig()  # ANDREA-120M
 OPTIONS = {

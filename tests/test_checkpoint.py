@@ -8,7 +8,7 @@ import torch
 from reference import tiny
 from safetensors import SafetensorError
 
-from andrea import checkpoint, files
+from andrea import checkpoint, files, run_folder
 from andrea.config import RunConfig, TrainConfig
 from andrea.data.tokenizer import byte_tokenizer
 from andrea.model import Transformer
@@ -19,8 +19,8 @@ STATE = {"windows": 3, "tokens": 48, "best_loss": 1.5, "seconds": 0.5}
 @pytest.fixture
 def run(tmp_path):
     config = RunConfig(tiny(vocab_size=257), train=TrainConfig(batch_tokens=16))
-    made = checkpoint.create(tmp_path / "run")
-    checkpoint.write_run(made, config, {"steps": 9}, {"andrea": "test"})
+    made = run_folder.create(tmp_path / "run")
+    run_folder.write_run(made, config, {"steps": 9}, {"andrea": "test"})
     byte_tokenizer().save(made / "tokenizer.json")
     return made
 
@@ -146,17 +146,17 @@ def test_a_run_without_a_whole_checkpoint_says_so(run):
 
 def test_a_run_is_never_overwritten(run):
     with pytest.raises(FileExistsError, match="never overwritten"):
-        checkpoint.create(run)
+        run_folder.create(run)
 
 
 def test_names_are_counted_up(tmp_path):
     (tmp_path / "demo-1").mkdir()
-    assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+    assert run_folder.next_name(tmp_path, "demo") == tmp_path / "demo-2"
 
 
 def left(folder):
     """What a killed process leaves: the mark, and some of what comes before run.json."""
-    with checkpoint.unfinished(folder) as made:
+    with run_folder.unfinished(folder) as made:
         (made / "data").mkdir()
         (made / "data" / "train-00000.tok").write_bytes(b"x")
         (made / ".data.1a2b.part").mkdir()
@@ -170,27 +170,27 @@ def test_a_folder_that_was_left_unfinished_is_taken_and_emptied(tmp_path):
     run = left(tmp_path / "demo-1")
     assert "is being made in this folder" in (run / "unfinished.txt").read_text(encoding="utf-8")
     with pytest.raises(ValueError, match=r"has no run\.json; its making was killed, and giving the same command again"):
-        checkpoint.read_run(run)
-    assert checkpoint.next_name(tmp_path, "demo") == run
-    with checkpoint.unfinished(run):
+        run_folder.read_run(run)
+    assert run_folder.next_name(tmp_path, "demo") == run
+    with run_folder.unfinished(run):
         assert [p.name for p in run.iterdir()] == ["unfinished.txt"]
-        checkpoint.write_run(run, RunConfig(tiny(), train=TrainConfig(batch_tokens=16)), {"steps": 1}, {})
+        run_folder.write_run(run, RunConfig(tiny(), train=TrainConfig(batch_tokens=16)), {"steps": 1}, {})
     assert [p.name for p in run.iterdir()] == ["run.json"]
     with pytest.raises(FileExistsError, match="never overwritten"):
-        checkpoint.create(run)
+        run_folder.create(run)
 
 
 def test_create_makes_a_folder_that_was_left_new(tmp_path):
-    assert list(checkpoint.create(left(tmp_path / "demo-1")).iterdir()) == []
+    assert list(run_folder.create(left(tmp_path / "demo-1")).iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["run.json", "checkpoints", "notes.txt", "last", ".git", "metrics.jsonl"])
 def test_a_folder_with_anything_else_in_it_is_never_emptied(tmp_path, name):
     run = left(tmp_path / "demo-1")
     (run / name).write_text("mine", encoding="utf-8")
-    assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+    assert run_folder.next_name(tmp_path, "demo") == tmp_path / "demo-2"
     with pytest.raises(FileExistsError, match="never overwritten"):
-        checkpoint.create(run)
+        run_folder.create(run)
     assert (run / name).read_text(encoding="utf-8") == "mine"
     assert (run / "data" / "train-00000.tok").exists()
 
@@ -204,17 +204,17 @@ def test_a_link_out_of_a_folder_is_not_followed(tmp_path):
         (run / "data").symlink_to(tmp_path / "mine", target_is_directory=True)
     except OSError:
         pytest.skip("links are not for everybody here")
-    checkpoint.create(run)
+    run_folder.create(run)
     assert (tmp_path / "mine" / "book.txt").exists()
     assert list(run.iterdir()) == []
 
 
 def test_a_folder_that_is_being_made_is_left_to_its_maker(tmp_path):
-    with checkpoint.unfinished(tmp_path / "demo-1") as run:
+    with run_folder.unfinished(tmp_path / "demo-1") as run:
         (run / "data").mkdir()
-        assert checkpoint.next_name(tmp_path, "demo") == tmp_path / "demo-2"
+        assert run_folder.next_name(tmp_path, "demo") == tmp_path / "demo-2"
         with pytest.raises(FileExistsError, match="is being made by another process; wait for it"):
-            checkpoint.create(run)
+            run_folder.create(run)
         assert (run / "data").exists()
 
 
@@ -227,16 +227,16 @@ def test_a_folder_that_another_finishes_at_this_moment_is_left_alone(tmp_path, m
 
     monkeypatch.setattr(checkpoint, "hold", slow)
     with pytest.raises(FileExistsError, match="never overwritten"):
-        checkpoint.create(run)
+        run_folder.create(run)
     assert (run / "data").exists()
 
 
 def test_an_error_before_run_json_leaves_no_folder_and_one_after_it_keeps_all(tmp_path):
-    with pytest.raises(KeyError), checkpoint.unfinished(tmp_path / "a") as run:
+    with pytest.raises(KeyError), run_folder.unfinished(tmp_path / "a") as run:
         (run / "data").mkdir()
         raise KeyError
     assert not run.exists()
-    with pytest.raises(KeyError), checkpoint.unfinished(tmp_path / "b") as run:
+    with pytest.raises(KeyError), run_folder.unfinished(tmp_path / "b") as run:
         (run / "run.json").touch()
         raise KeyError
     assert [p.name for p in run.iterdir()] == ["run.json"]
@@ -251,9 +251,9 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(run, tmp_pat
     (tmp_path / "runs").mkdir()
     run.rename(tmp_path / "runs" / "shakespeare-1")
     monkeypatch.chdir(tmp_path)
-    assert checkpoint.find_run("shakespeare-1").name == "shakespeare-1"
+    assert run_folder.find_run("shakespeare-1").name == "shakespeare-1"
     with pytest.raises(ValueError, match="did you mean runs/shakespeare-1"):
-        checkpoint.find_run("shakespear-1")
+        run_folder.find_run("shakespear-1")
 
 
 def test_a_newer_format_and_a_torn_file_are_refused(run):
@@ -274,6 +274,15 @@ def test_a_pickle_in_place_of_the_weights_is_refused_unopened(run):
     checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
     (run / "checkpoints/step-1/model.safetensors").write_bytes(pickle.dumps(Hostile()))
     with pytest.raises(ValueError, match="cannot be read as safetensors"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
+def test_a_file_with_the_names_of_a_wrapper_is_refused_and_no_random_weights_come_of_it(run, prefix):
+    folder = checkpoint.save(run, 1, checkpoint.weights(model_of(1)), {}, STATE, best=True)
+    named = {prefix + name: tensor for name, tensor in checkpoint.load_tensors(folder / "model.safetensors").items()}
+    checkpoint.write_tensors(folder / "model.safetensors", named)
+    with pytest.raises(ValueError, match=r"does not fit run\.json"):
         checkpoint.load(run)
 
 

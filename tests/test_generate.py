@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from andrea import checkpoint
+from andrea import checkpoint, run_folder
 from andrea.cli import app
 from andrea.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from andrea.data.tokenizer import Tokenizer, byte_tokenizer, char_tokenizer, train_bpe
@@ -403,7 +403,7 @@ def test_text_does_not_depend_on_how_its_bytes_are_cut(data, cuts, stop):
 def folder(tmp_path_factory):
     """A run folder with an untrained model and byte tokens."""
     run, model = tmp_path_factory.mktemp("run"), tiny().model
-    checkpoint.write_run(
+    run_folder.write_run(
         run, RunConfig(model.config, DataConfig(tokenizer="byte"), train=TrainConfig(batch_tokens=CONTEXT)), {"steps": 1}, {}
     )
     BYTES.save(run / "tokenizer.json")

@@ -3,9 +3,11 @@
 benchmarks/fuzz.py, here with a few hundred cases, goes on where these lists end.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from andrea import checkpoint
+from andrea import checkpoint, run_folder
 from andrea.config import RunConfig, from_dict
 from andrea.data.shards import HEADER, MAGIC, Tokens
 from andrea.data.tokenizer import load_tokenizer
@@ -201,7 +203,7 @@ def test_a_damaged_pointer_costs_no_checkpoint(run):
 def test_a_pointer_to_data_that_is_damaged_is_refused(run, pointer, why):
     (run / "data" / "pointer.json").write_text(json.dumps(pointer), encoding="utf-8")
     with pytest.raises(ValueError, match=why):
-        checkpoint.open_data(run)
+        run_folder.open_data(run)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_a_damaged_line_of_the_metrics_is_named(run, line):
 def test_endless_files_are_refused_by_their_size(run):
     for path, read in (
         (run / "metrics.jsonl", lambda: read_metrics(run)),
-        (run / "run.json", lambda: checkpoint.read_run(run)),
+        (run / "run.json", lambda: run_folder.read_run(run)),
         (run / "tokenizer.json", lambda: load_tokenizer(run / "tokenizer.json")),
     ):
         os.truncate(path, 1 << 40)  # a hole: it takes no room on the disk
@@ -331,3 +333,34 @@ def test_the_fuzzer_counts_in_a_process_of_its_own(tmp_path, finished_run):
     assert 10 < row["refused"] < 50
     assert not (tmp_path / "found").exists()
     assert done.returncode == 0
+
+
+class Opened(BaseException):
+    """Nobody catches it by accident."""
+
+
+class Payload:
+    def __reduce__(self):
+        return exec, ("raise __import__('test_hostile').Opened",)
+
+
+def files_of(run):
+    return sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+
+
+def test_the_payload_of_a_pickle_goes_off_where_it_is_opened():
+    with pytest.raises(Opened):
+        pickle.loads(pickle.dumps(Payload()))
+
+
+def test_no_file_of_a_run_is_opened_as_a_pickle(tmp_path, finished_run):
+    """A hostile pickle in the place of every file in turn: of torch's kind and of the plain one."""
+    for number, name in enumerate(files_of(finished_run)):
+        run = Path(shutil.copytree(finished_run, tmp_path / str(number)))
+        if number % 2:
+            torch.save(Payload(), run / name)
+        else:
+            (run / name).write_bytes(pickle.dumps(Payload()))
+        for use in (lambda run: checkpoint.load(run, "last").open_data(), lambda run: next(resume(run, steps=20, rewarm=True))):
+            with contextlib.suppress(ValueError, OSError):
+                use(run)

@@ -18,6 +18,7 @@ LAYERS = [  # top to bottom; names on one line are strangers to each other
     {"training", "interop"},
     {"infer", "insight"},
     {"checkpoint", "evaluate"},
+    {"run_folder"},
     {"model", "data"},
     {"kernels", "presets", "accounting", "machine", "show"},
     {"config", "version"},

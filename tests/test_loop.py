@@ -12,9 +12,10 @@ import pytest
 import torch
 from conftest import small
 
-from andrea import checkpoint
+from andrea import checkpoint, run_folder
 from andrea.config import override
 from andrea.data.prepare import prepare
+from andrea.data.sampler import Sampler
 from andrea.evaluate import evaluate
 from andrea.training import plan
 from andrea.training.history import list_runs
@@ -122,6 +123,31 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_without_telling_a_ste
     assert same_weights(tmp_path / "killed", tmp_path / "straight")
 
 
+@pytest.mark.parametrize("parts", ["micro_batch=8", "micro_batch=2"])
+@pytest.mark.parametrize("stop_after", [9, 12])
+def test_every_window_comes_once_an_epoch_wherever_the_run_was_stopped(tmp_path, monkeypatch, parts, stop_after):
+    """Two epochs and a half, of ten windows and eight a step: epochs end within steps, and the stop is within an epoch."""
+    (tmp_path / "short.txt").write_bytes(bytes(97 + n % 26 for n in range(400)))
+    read, honest = [], Sampler.starts
+    monkeypatch.setattr(Sampler, "starts", lambda self, *at: read.append(honest(self, *at)) or read[-1])
+    config = small(tmp_path / "short.txt", changes=("tokenizer=byte", "steps=25", "evaluate_every=100", "sample_every=100", parts))
+    config = override(config, "data.val_fraction=0.1")
+    sampler = None
+    stop = Flag()
+    for event in train(config, tmp_path / "run", stop):
+        if isinstance(event, StepDone) and event.step == stop_after:
+            stop.set()
+    list(resume(tmp_path / "run"))
+    sampler = Sampler(checkpoint.load(tmp_path / "run").open_data().train, config.model.context, config.train.seed)
+    starts = [start for batch in read for start in batch.tolist()]
+    assert len(starts) == 25 * config.rows
+    each = sampler.windows_per_epoch
+    epochs = [starts[i : i + each] for i in range(0, len(starts) - each, each)]
+    assert len(epochs) > 2
+    for epoch in epochs:
+        assert sorted((start - min(epoch)) // config.model.context for start in epoch) == list(range(each))
+
+
 def test_a_run_of_the_first_version_goes_on_by_the_optimizer_it_began_with(tmp_path, text_file):
     stop = Flag()
     for event in train(small(text_file, changes=("optim.name=adamw",)), tmp_path / "run", stop):
@@ -178,7 +204,7 @@ def test_a_finished_run_is_made_longer_only_with_a_warm_up(tmp_path, text_file):
     with pytest.raises(ValueError, match=r"has fallen to 2\.4% of its peak"):
         next(resume(tmp_path / "run", steps=200, rewarm=False))
     events = list(resume(tmp_path / "run", minutes=0.005, rewarm=True))
-    steps = checkpoint.read_run(tmp_path / "run")[1]["steps"]
+    steps = run_folder.read_run(tmp_path / "run")[1]["steps"]
     assert steps > 100
     assert [e.step for e in pick(events, StepDone)] == list(range(101, steps + 1))
     assert isinstance(events[-1], Finished)
@@ -218,13 +244,13 @@ def test_a_time_budget_becomes_a_number_of_steps(tmp_path, text_file):
 def test_a_prepared_folder_is_used_where_it_lies_and_must_not_change(tmp_path, text_file):
     prepare(small(text_file).data, 321, tmp_path / "prepared")
     list(train(small(tmp_path / "prepared"), tmp_path / "run"))
-    assert checkpoint.open_data(tmp_path / "run").folder.samefile(tmp_path / "prepared")
+    assert run_folder.open_data(tmp_path / "run").folder.samefile(tmp_path / "prepared")
     assert losses(tmp_path / "run")
     report = tmp_path / "prepared" / "data.json"
     stored = json.loads(report.read_text(encoding="utf-8"))
     report.write_text(json.dumps({**stored, "fingerprint": "0" * 64}), encoding="utf-8")
     with pytest.raises(ValueError, match="has changed since"):
-        checkpoint.open_data(tmp_path / "run")
+        run_folder.open_data(tmp_path / "run")
 
 
 def test_a_text_that_cannot_be_used_leaves_no_folder(tmp_path):
@@ -259,7 +285,7 @@ def test_without_a_compiler_a_compiled_run_is_an_eager_run(tmp_path, text_file, 
 def test_what_an_epoch_leaves_out_is_told(tmp_path, text_file):
     config = small(text_file, changes=("steps=1", "tokenizer=byte"))
     chosen = pick(train(config, tmp_path / "run"), Chosen)[0]
-    n = len(checkpoint.open_data(tmp_path / "run").train)
+    n = len(run_folder.open_data(tmp_path / "run").train)
     windows = (n - 32) // 32
     assert chosen.notes[0] == f"epoch: {windows:,} windows of 32 tokens; {n - 1 - 32 * windows} left out, others each time"
 
@@ -350,7 +376,7 @@ def test_tokens_that_have_changed_are_found_on_resume(tmp_path, text_file):
 def test_a_prepared_folder_decides_how_text_is_prepared(tmp_path, text_file):
     prepare(small(text_file, changes=("tokenizer=byte", "val_fraction=0.2")).data, 321, tmp_path / "prepared")
     list(train(small(tmp_path / "prepared", changes=("steps=1",)), tmp_path / "run"))
-    stored = checkpoint.read_run(tmp_path / "run")[0].data
+    stored = run_folder.read_run(tmp_path / "run")[0].data
     assert (stored.tokenizer, stored.val_fraction) == ("byte", 0.2)
     with pytest.raises(ValueError, match="was prepared with tokenizer=byte, not char"):
         list(train(small(tmp_path / "prepared", changes=("tokenizer=char",)), tmp_path / "other"))
@@ -385,7 +411,7 @@ def test_activations_computed_again_are_the_same(tmp_path, text_file):
     for recompute in ("on", "off"):
         config = small(text_file, changes=("steps=3", "dropout=0.2", "kernels=auto", f"recompute={recompute}"))
         list(train(config, tmp_path / recompute))
-        assert checkpoint.read_run(tmp_path / recompute)[1]["recompute"] == (recompute == "on")
+        assert run_folder.read_run(tmp_path / recompute)[1]["recompute"] == (recompute == "on")
         trained[recompute] = checkpoint.load(tmp_path / recompute, "last").model.state_dict()
     assert all(torch.equal(trained["on"][name], value) for name, value in trained["off"].items())
 
@@ -397,7 +423,7 @@ def test_a_container_with_too_little_memory_gets_a_smaller_micro_batch_or_a_refu
     (tmp_path / "memory.max").write_text(f"{limit}\n", encoding="ascii")
     chosen = pick(train(config, tmp_path / "fits"), Chosen)[0]
     assert any(note.startswith("memory holds 64 sequences at a time, not 128") for note in chosen.notes)
-    assert checkpoint.read_run(tmp_path / "fits")[1]["micro_batch"] == 64
+    assert run_folder.read_run(tmp_path / "fits")[1]["micro_batch"] == 64
 
     (tmp_path / "memory.max").write_text(f"{plan.PROGRAM}\n", encoding="ascii")
     events = train(config, tmp_path / "refused")
@@ -428,7 +454,7 @@ else:
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     measured = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
-    config, resolved, _ = checkpoint.read_run(tmp_path / "run")
+    config, resolved, _ = run_folder.read_run(tmp_path / "run")
     estimated = sum(plan.memory_needed(config, resolved["micro_batch"], "cpu", "float32", "cpu").values())
     print(f"measured {measured / 2**20:.0f} MiB, estimated {estimated / 2**20:.0f}")
     assert 0.9 * measured <= estimated <= 4 / 3 * measured

@@ -62,7 +62,7 @@ import json
 from threading import Event as Flag
 import torch
 torch.set_num_threads(1)
-from andrea import checkpoint
+from andrea import run_folder
 from andrea.cli import app
 from andrea.config import override
 from andrea.data.prepare import prepare
@@ -84,7 +84,7 @@ for event in train(config, out / "run", stop):
         stop.set()
 list(resume(out / "run"))
 # and a folder that a killed program left
-with checkpoint.unfinished(out / "again") as made:
+with run_folder.unfinished(out / "again") as made:
     (made / "data").mkdir()
     shutil.copytree(made, out / "left")
 list(train(config, out / "left"))

@@ -54,7 +54,7 @@ def read(target: str, changes: Sequence[str]) -> RunConfig:
     """The configuration of a preset or of a run, changed. Raises ValueError for neither, and for what override refuses."""
     if target in PRESETS or not (Path(target).is_dir() or Path("runs", target).is_dir()):
         return override(preset(target), *changes)
-    from andrea.checkpoint import find_run, read_run
+    from andrea.run_folder import find_run, read_run
 
     return override(read_run(find_run(target))[0], *changes)
 

@@ -16,8 +16,10 @@ from andrea.cli.train import (
     SetOption,
     StepsOption,
     TokenizerOption,
+    UntilOption,
     configured,
     given,
+    time_to_come,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def plan(
     preset_name: PresetOption = None,
     minutes: MinutesOption = None,
     steps: StepsOption = None,
+    until: UntilOption = None,
     tokenizer: TokenizerOption = None,
     field: FieldOption = None,
     dedup: DedupOption = None,
@@ -55,8 +58,8 @@ def plan(
 
     of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype}
     options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
-    config = configured(paths, preset_name, options, set_)
-    for event in forecast(config, preset_name or DEFAULT, overfit):
+    config = configured(paths, preset_name, options, set_, until)
+    for event in forecast(config, preset_name or DEFAULT, overfit, time_to_come(until)):
         if not isinstance(event, Forecast):
             if not json and hasattr(event, "text"):
                 print(event.text, flush=True)
@@ -91,6 +94,8 @@ def show(f: "Forecast") -> None:
     )
     print("      (about 20 per parameter make the most of the work that goes into them; up to 4 passes teach almost as new text does)")
     print(f"untrained: loss {f.untrained_loss:.3f}; a model that knows nothing has {f.uniform_loss:.3f}")
+    if f.bits_per_byte:
+        print(f"at the end: about {f.bits_per_byte:.2f} bits/byte on the validation text, as recorded of this preset on this text")
     if f.overfit:
         first, last = f.overfit
         verdict = "it can learn" if last < first / 2 else "it does not learn: the rate may be far too high or low"

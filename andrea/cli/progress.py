@@ -17,6 +17,7 @@ from andrea.training.report import (
     Evaluated,
     Event,
     Finished,
+    NewEnd,
     Prepared,
     Sampled,
     Saved,
@@ -50,7 +51,7 @@ class Lines:
         print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Chosen):
+        if isinstance(event, Chosen | NewEnd):
             self.steps = event.steps
         if isinstance(event, StepDone):
             self.progress(event)
@@ -107,7 +108,7 @@ class Bar(Lines):
             self.bar.start()
             self.task = self.bar.add_task("", total=self.steps)
         self.left.saw(event)
-        self.bar.update(self.task, completed=event.step, description=f"{self.left.of(self.steps)} left  {figures(event)}")
+        self.bar.update(self.task, total=self.steps, completed=event.step, description=f"{self.left.of(self.steps)} left  {figures(event)}")
 
 
 class TimeLeft:
@@ -152,6 +153,9 @@ def words(event: Event) -> list[str]:
     if isinstance(event, WentBack):
         passed = f"windows {event.first_window:,} to {event.end_window:,} of the data are passed over"
         return [f"step {event.from_step}: {event.reason}: back to step {event.step - 1}; {passed}"]
+    if isinstance(event, NewEnd):
+        ends = f"to end by {event.until} the run goes to step {event.steps:,}, not {event.from_steps:,}"
+        return [f"step {event.step}: {ends}; the learning rate is at {event.rate:.0%} of its peak"]
     if isinstance(event, Evaluated):
         told = f"step {event.step}: validation loss {event.loss:.4f} nats/token, {event.bits_per_byte:.4f} bits/byte"
         return [] if event.whole else [f"{told} on {event.targets:,} tokens of it"]  # Finished tells of the whole

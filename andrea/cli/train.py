@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,9 @@ PresetOption = Annotated[
     str | None, typer.Option("--preset", help=", ".join(PRESETS) + f". Default: {DEFAULT}; options not given are the preset's.")
 ]
 MinutesOption = Annotated[float | None, typer.Option(help="Time budget for training; sets the number of steps by measured speed.")]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="HH:MM", help="Time of day to be done by, or a date and time; the number of steps follows the speed.")
+]
 StepsOption = Annotated[int | None, typer.Option(help="Number of optimizer steps, instead of --minutes.")]
 TokenizerOption = Annotated[
     str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
@@ -43,9 +47,11 @@ def train(
     preset_name: PresetOption = None,
     minutes: MinutesOption = None,
     steps: StepsOption = None,
+    until: UntilOption = None,
     out: OutOption = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped; with --steps or --minutes, make it longer.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with a run that was stopped; with --steps, --minutes or --until, make it longer."),
     ] = None,
     rewarm: Annotated[
         bool, typer.Option("--rewarm", help="With --resume and --steps: let the learning rate rise to its peak again.")
@@ -70,7 +76,7 @@ def train(
 
       andrea train book.txt --minutes 5
 
-      andrea train notes/ letters.txt --preset andrea-4m --out runs/mine
+      andrea train notes/ letters.txt --preset andrea-4m --until 07:00 --out runs/mine
 
       andrea train book.txt --tokenizer char --steps 500 --set model.context=128 --set optim.lr=3e-3
 
@@ -81,15 +87,35 @@ def train(
     of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype, "compile": compile, "seed": seed, "keep": keep}
     options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
     if resume:
-        if minutes is not None and steps is not None:
-            raise ValueError("--minutes and --steps both say how much longer to train; give one of them")
+        if sum(given is not None for given in (minutes, steps, until)) > 1:
+            raise ValueError("--minutes, --steps and --until each say how much longer to train; give one of them")
         refuse_with_resume({**options, "paths": paths, "out": out, "set": set_, "preset": preset_name})
-        follow_resume(resume, json, device=device, steps=steps, minutes=minutes, rewarm=rewarm, force=force)
+        follow_resume(
+            resume, json, device=device, steps=steps, minutes=minutes, rewarm=rewarm, force=force, until=until and time_to_come(until)
+        )
         return
     if rewarm:
         raise ValueError("--rewarm is for a run that is made longer: --resume RUN --steps N --rewarm")
-    config = configured(paths, preset_name, options, set_)
-    follow_train(config, out, preset_name or DEFAULT, force, json)
+    config = configured(paths, preset_name, options, set_, until)
+    follow_train(config, out, preset_name or DEFAULT, force, json, time_to_come(until))
+
+
+def time_to_come(text: str | None) -> datetime | None:
+    """The next time of day that is HH:MM, or an ISO 8601 date and time, local where it has no zone. Raises ValueError."""
+    if text is None:
+        return None
+    now = datetime.now()
+    try:
+        at = datetime.combine(now, datetime.strptime(text, "%H:%M").time())
+        return at if at > now else at + timedelta(days=1)
+    except ValueError:
+        pass
+    try:
+        if len(text) < len("2026-01-01T00:00"):
+            raise ValueError
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"--until {text} is no time; wanted HH:MM, as 07:00, or a date and time, as 2026-01-31T07:00") from None
 
 
 def given(**sections: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +123,9 @@ def given(**sections: dict[str, Any]) -> dict[str, Any]:
     return {f"{section}.{name}": value for section, of in sections.items() for name, value in of.items() if value is not None}
 
 
-def configured(paths: list[str] | None, preset_name: str | None, options: dict[str, Any], set_: list[str] | None) -> RunConfig:
+def configured(
+    paths: list[str] | None, preset_name: str | None, options: dict[str, Any], set_: list[str] | None, until: str | None = None
+) -> RunConfig:
     """The preset with the options, by their paths, and what --set says. Raises ValueError for what contradicts each other."""
     minutes, steps = options.get("train.minutes"), options.get("train.steps")
     if minutes is not None and steps is not None:
@@ -106,6 +134,8 @@ def configured(paths: list[str] | None, preset_name: str | None, options: dict[s
     config = override(start, *(f"{path}={value}" for path, value in options.items()), *(set_ or []))
     if config.train.steps is not None and (minutes is not None or config.train.minutes != start.train.minutes):
         raise ValueError("minutes and steps both say how long to train; give one of them")
+    if until is not None and (minutes is not None or config.train.steps is not None or config.train.minutes != start.train.minutes):
+        raise ValueError("--until, minutes and steps each say how long to train; give one of them")
     if config.data.tokenizer != "bpe" and config.model.vocab_size != start.model.vocab_size:
         raise ValueError(f"vocab_size is for bpe; a {config.data.tokenizer} tokenizer has its own number of tokens: leave it out")
     if paths and config.data.paths:
@@ -139,14 +169,14 @@ def refuse_with_resume(options: dict[str, Any]) -> None:
             raise ValueError(f"--resume goes on with the options of the run; leave out {name}, or start a new run")
 
 
-def follow_train(config: RunConfig, out: Path | None, stem: str, force: bool, json: bool) -> None:
+def follow_train(config: RunConfig, out: Path | None, stem: str, force: bool, json: bool, until: datetime | None = None) -> None:
     from threading import Event as Flag
 
-    from andrea.checkpoint import next_name
+    from andrea.run_folder import next_name
     from andrea.training.start import train
 
     stop = Flag()
-    follow(train(config, out or next_name(Path("runs"), stem), stop, force), stop, json)
+    follow(train(config, out or next_name(Path("runs"), stem), stop, force, until), stop, json)
 
 
 def follow_resume(run: Path, json: bool, **options: Any) -> None:

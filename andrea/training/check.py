@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from andrea import checkpoint
+from andrea import checkpoint, run_folder
 from andrea.training.report import Finished, Skipped, StepDone, Stopped, Working, read_metrics
 from andrea.training.start import resume
 
@@ -36,8 +36,8 @@ class Checked:
 def check(run: str | Path, steps: int = 5) -> Iterator[Working | Checked]:
     """Go 2 * `steps` steps on from the run's newest whole checkpoint, or from its beginning where it is finished, once without a stop
     and once with. The run itself is only read. Raises ValueError for a folder that is no run."""
-    run = checkpoint.find_run(run)
-    total = checkpoint.read_run(run)[1]["steps"]
+    run = run_folder.find_run(run)
+    total = run_folder.read_run(run)[1]["steps"]
     newest = checkpoint.search(run)[0]
     first = checkpoint.read_state(newest)["step"] if newest else 0
     if total - first < 2:
@@ -60,9 +60,11 @@ def check(run: str | Path, steps: int = 5) -> Iterator[Working | Checked]:
 def copy(run: Path, newest: Path | None, to: Path) -> Path:
     """A run folder that resumes where `run` would, on the same data."""
     to.mkdir()
-    for name in ("run.json", "tokenizer.json"):
-        shutil.copy(run / name, to)
-    checkpoint.point_to_data(to, checkpoint.open_data(run))
+    shutil.copy(run / "tokenizer.json", to)
+    config, resolved, provenance = run_folder.read_run(run)
+    resolved.pop("until", None)  # nothing here depends on the time of day
+    run_folder.write_run(to, config, resolved, provenance)
+    run_folder.point_to_data(to, run_folder.open_data(run))
     if newest:
         shutil.copytree(newest, to / "checkpoints" / newest.name)
         shutil.copy(run / "metrics.jsonl", to)

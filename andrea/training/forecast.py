@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -14,10 +15,11 @@ from andrea.accounting import count, flops_per_token
 from andrea.config import RunConfig
 from andrea.data.prepare import Prepared
 from andrea.data.sampler import Sampler
-from andrea.evaluate import evaluate
 from andrea.machine import Choice, device_memory_bytes, free_disk_bytes
 from andrea.presets import PRESETS
 from andrea.training import plan
+from andrea.training.curves import curve_of
+from andrea.training.ending import closing_seconds
 from andrea.training.loop import Setting, dues, evaluate_now, sample_now, saving, stepper
 from andrea.training.report import Working
 from andrea.training.schedule import learning_rate
@@ -26,7 +28,6 @@ from andrea.training.state import State, begin
 from andrea.training.step import train_step
 
 PROBE_SECONDS = 300.0  # as if this were the run's budget, of which a probe takes a small share
-EVALUATED = 16_384  # tokens, to time the last evaluation, which is in float32
 OVERFIT_STEPS, OVERFIT_ROWS = 100, 4
 
 
@@ -50,6 +51,7 @@ class Forecast:
     tokens_per_parameter: float
     untrained_loss: float
     uniform_loss: float  # ln V: what an untrained model should be near
+    bits_per_byte: float | None  # at the end, where runs of this preset on this text were recorded
     overfit: tuple[float, float] | None  # loss of one small batch, before and after OVERFIT_STEPS steps on it alone
     better: str  # what would fit this text, and for how long
 
@@ -61,7 +63,7 @@ class Forecast:
         return asdict(self) | {"seconds": self.seconds, "memory_total": sum(self.memory.values())}
 
 
-def forecast(config: RunConfig, preset: str, overfit: bool = False) -> Iterator[Working | Forecast]:
+def forecast(config: RunConfig, preset: str, overfit: bool = False, until: datetime | None = None) -> Iterator[Working | Forecast]:
     """Everything that `train` does up to the first step, and a few steps, in a folder that is thrown away.
 
     Raises ValueError for data or options that cannot be used, plan.TooLittleMemory.
@@ -80,31 +82,35 @@ def forecast(config: RunConfig, preset: str, overfit: bool = False) -> Iterator[
         s = Setting(Path(folder), config, resolved | {"steps": 1_000_000}, data, losses, saves_beside(config, resolved))
         time = {"start": perf_counter() - began}
         yield Working("measuring the speed")
-        yield measured(state, s, preset, chosen, time, overfit)
+        yield measured(state, s, preset, chosen, time, overfit, until)
 
 
 def working(events: Generator[Any, None, Prepared]) -> Generator[Working, None, Prepared]:
     return (yield from events)
 
 
-def measured(state: State, s: Setting, preset: str, chosen: list[Choice], time: dict[str, float], overfit: bool) -> Forecast:
+def measured(
+    state: State, s: Setting, preset: str, chosen: list[Choice], time: dict[str, float], overfit: bool, until: datetime | None
+) -> Forecast:
     """Each kind of work once, or a few times; how often each comes follows from the number of steps."""
     c, n = s.config.train, count(s.config.model)
+    budget = (until.timestamp() - datetime.now().timestamp() if until else c.minutes * 60) if until or not c.steps else None
     evaluation, untrained = timed(lambda: evaluate_now(state, s, 0))
     sample, _ = timed(lambda: sample_now(state, s))
-    probing, step = timed(lambda: plan.probe(stepper(state, s), c.minutes * 60 if c.steps is None else PROBE_SECONDS))
-    whole, _ = timed(lambda: evaluate(state.model, s.data.val, s.data.tokenizer, s.rows, EVALUATED))
+    probing, step = timed(lambda: plan.probe(stepper(state, s), PROBE_SECONDS if budget is None else budget))
+    closing = closing_seconds(state.model, s.data, s.rows)
     stall, save = timed(lambda: saving(state, s, False, True, s.beside))
     written, _ = timed(save)
-    steps = c.steps or plan.steps_in(c.minutes * 60, step, probing + 21 * evaluation)
+    after = 0.0 if until is None else closing
+    steps = plan.steps_in(budget - after, step, probing + 21 * evaluation) if budget else c.steps or 1
     often = [steps // every + (steps % every > 0) for every in dues(c, steps)]
     time |= {
-        "measuring": (0 if c.steps else probing) + evaluation + sample,
+        "measuring": (probing if budget else 0) + evaluation + sample,
         "steps": steps * step,
         "evaluations": often[0] * evaluation,
         "samples": often[1] * sample,
         "saves": often[2] * (stall if s.beside else stall + written) + written,
-        "last evaluation": whole * max(1.0, (len(s.data.val) - 1) / EVALUATED),
+        "last evaluation": closing,
     }
     tokens, report = steps * c.batch_tokens, s.data.report["train"]
     rate, device = c.batch_tokens / step, s.resolved["device"]
@@ -125,6 +131,7 @@ def measured(state: State, s: Setting, preset: str, chosen: list[Choice], time: 
         tokens / n.total,
         untrained.loss,
         math.log(s.config.model.vocab_size),
+        curve.at_end(tokens) if (curve := curve_of(s.config, s.data.report["corpus_sha256"])) else None,
         overfitted(state, s) if overfit else None,
         better(len(s.data.train), report["bytes"], rate * flops_per_token(s.config.model)),
     )

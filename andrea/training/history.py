@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from andrea.checkpoint import find_run, read_run
+from andrea.run_folder import find_run, read_run
 from andrea.training.report import read_metrics
 
 

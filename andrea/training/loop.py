@@ -22,7 +22,9 @@ from andrea.data.sampler import Sampler
 from andrea.evaluate import Evaluation, evaluate, usual_rows
 from andrea.infer.generate import complete
 from andrea.infer.sample import Sampling
+from andrea.training.curves import curve_of, verdict, warning
 from andrea.training.diagnose import diagnose
+from andrea.training.ending import Clock, by_the_clock, legs_of
 from andrea.training.guard import PATIENCE, Guard
 from andrea.training.report import (
     Evaluated,
@@ -39,7 +41,7 @@ from andrea.training.report import (
     read_metrics,
 )
 from andrea.training.saving import Saver
-from andrea.training.schedule import Leg, rate
+from andrea.training.schedule import rate
 from andrea.training.state import State, is_finite, put_back, train_tensors
 from andrea.training.step import train_step
 
@@ -62,6 +64,7 @@ class Setting:
     data: Prepared
     losses: Callable[[Tensor, Tensor], Tensor]  # the model, or its compiled twin
     beside: bool = False  # whether memory holds a copy of weights and moments, so that saving goes on beside the training
+    clock: Clock | None = None  # of a run that is to end by a time of day, which moves resolved["steps"]
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -71,10 +74,6 @@ class Setting:
     def rows(self) -> int:
         """Sequences that an evaluation reads at a time: no more than a pass of the training holds."""
         return min(self.resolved["micro_batch"], usual_rows(self.config.model.context))
-
-    @property
-    def legs(self) -> list[Leg]:
-        return [tuple(leg) for leg in self.resolved["legs"]] if "legs" in self.resolved else [(0, self.resolved["steps"], True)]
 
     @property
     def guarded(self) -> bool:
@@ -95,16 +94,17 @@ def go_on(state: State, s: Setting, log: Log, first: list[Event], stop: Flag | N
 
 
 def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator[Event]:
-    c, total = s.config.train, s.resolved["steps"]
     run_step = stepper(state, s)
     guard = Guard.after(read_metrics(s.run))
-    while state.step < total:
+    curve = curve_of(s.config, s.data.report["corpus_sha256"])
+    while state.step < s.resolved["steps"]:
+        begun = perf_counter()
         event, trouble = one_step(state, s, run_step, guard)
         yield event
         yield from saver.finished()
         began = perf_counter()
-        last, asked = state.step == total, stop is not None and stop.is_set()
-        due = [last or state.step % every == 0 for every in dues(c, total)]
+        last, asked = state.step == s.resolved["steps"], stop is not None and stop.is_set()
+        due = [last or state.step % every == 0 for every in dues(s.config.train, end_in_view(state.step, s.resolved))]
         healthy, best = trouble is None, False
         if healthy and (asked or any(due)):
             healthy = is_finite(state.model)
@@ -113,6 +113,8 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
             evaluated = evaluate_now(state, s, state.step)
             best = evaluated.best
             yield evaluated
+            if state.step <= (1 - s.config.optim.decay) * s.resolved["steps"]:
+                yield from map(Working, warning(curve, state.step * s.config.train.batch_tokens, evaluated.bits_per_byte))
         if healthy and due[1]:
             yield sample_now(state, s)
         state.seconds += perf_counter() - began
@@ -130,12 +132,22 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
         elif asked and not last:
             yield Stopped(state.step, s.run)
             return
+        if s.clock:
+            s.clock.saw(began - begun, perf_counter() - began)
+            if not last and (moved := by_the_clock(s.run, s.config, s.resolved, state.step, s.clock)):
+                yield moved
     yield Working(f"evaluating on the whole validation split, {len(s.data.val) - 1:,} tokens")
     whole = evaluate(state.model, s.data.val, s.data.tokenizer, s.rows)
     yield Evaluated.of(whole, state.step, True, False, round(state.seconds, 3))
-    said = diagnose(read_metrics(s.run), s.config, len(s.data.train), count(s.config.model).total)
+    said = verdict(curve, state.step * s.config.train.batch_tokens, whole.bits_per_byte)
+    said += diagnose(read_metrics(s.run), s.config, len(s.data.train), count(s.config.model).total)
     figures = whole.loss, whole.perplexity, whole.bits_per_byte, round(state.seconds, 3)
     yield Finished(state.step, checkpoint.step_at(s.run, "best"), s.run, *figures, said)
+
+
+def end_in_view(step: int, resolved: dict[str, Any]) -> int:
+    """The end that a run had in view as it made a step, counted from 1: a later leg changes nothing of what was due before it."""
+    return next(end for start, end, _ in reversed(legs_of(resolved)) if start < step)
 
 
 def dues(c: TrainConfig, total: int) -> tuple[int, int, int]:
@@ -198,7 +210,7 @@ def stepper(state: State, s: Setting) -> Callable[[], tuple[float, float, float]
     def run_step() -> tuple[float, float, float]:
         rows = torch.from_numpy(sampler.batch(state.windows, c.rows)).to(device)
         micro = [(part[:, :-1], part[:, 1:]) for part in rows.split(s.resolved["micro_batch"])]
-        lr = rate(state.step, s.legs, c.optim)
+        lr = rate(state.step, legs_of(s.resolved), c.optim)
         loss, norm = train_step(s.losses, parameters, state.optimizer, micro, lr, c.optim.grad_clip, s.autocast, s.guarded)
         state.windows += c.rows
         return loss.item(), norm.item(), lr

@@ -78,6 +78,17 @@ class WentBack:
 
 
 @dataclass(frozen=True)
+class NewEnd:
+    """The run ends at another step than it was to, so that it ends by a time of day; run.json has the new end."""
+
+    step: int  # steps done
+    from_steps: int
+    steps: int
+    until: str  # ISO 8601, with the zone
+    rate: float  # the learning rate of the next step, as a share of its peak
+
+
+@dataclass(frozen=True)
 class Evaluated:
     step: int
     loss: float  # nats per token
@@ -127,7 +138,7 @@ class Finished:
     diagnosis: tuple[str, ...] = ()  # what the course of the run says
 
 
-Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | Evaluated | Sampled | Saved | Stopped | Finished
+Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | NewEnd | Evaluated | Sampled | Saved | Stopped | Finished
 KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Skipped, WentBack, Evaluated, Sampled)}  # what metrics.jsonl holds
 MOST = 1 << 30  # bytes of a metrics.jsonl: several million steps
 

@@ -1,24 +1,27 @@
 """The learning rate at every step: a pure function of the step, the number of steps and the configuration."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from andrea.config import OptimConfig
 
 SHORTEST_WARMUP = 10  # steps: AdamW's second moments are not worth much before
 
 
-Leg = tuple[int, int, bool]  # of a run that was made longer: first step, the end in view, whether it begins with a warm-up
+Leg = tuple[int, int, bool]  # of a run whose end was moved: first step, the end in view, whether it begins with a warm-up
 
 
-def rate(step: int, legs: Sequence[Leg], c: OptimConfig) -> float:
-    """Learning rate of a run in legs; one that was never made longer has one, (0, steps, True).
+@lru_cache(1024)  # a rate depends on those of the legs before
+def rate(step: int, legs: tuple[Leg, ...], c: OptimConfig) -> float:
+    """Learning rate of a run in legs; one whose end was never moved has one, (0, steps, True).
 
     A later leg has the rates of a run that was to have its end from the start, but no more than there was where it began, or at the end
-    of a warm-up that was on the way: the rate does not jump. With a warm-up it is a schedule of its own.
+    of a warm-up that was on the way; and where that run would have less already, a straight line down to its end: the rate does not jump.
+    With a warm-up it is a schedule of its own.
     """
-    *before, (start, end, warm) = legs
+    *earlier, (start, end, warm) = legs
+    before = tuple(earlier)
     if before and step < start:
         return rate(step, before, c)
     if warm:
@@ -26,7 +29,11 @@ def rate(step: int, legs: Sequence[Leg], c: OptimConfig) -> float:
     begun, ended, warmed = before[-1]
     risen = begun + warmup_steps(ended - begun, c) if warmed else start
     highest = rate(min(max(start, min(step, risen)), ended - 1), before, c)
-    return min(learning_rate(step, end, replace(c, warmup=0.0)), highest)
+    planned = replace(c, warmup=0.0)
+    if (here := rate(min(start, ended - 1), before, c)) > learning_rate(start, end, planned):
+        floor = min(here, c.lr * c.floor)
+        return floor + (here - floor) * (end - step) / (end - start + 1)
+    return min(learning_rate(step, end, planned), highest)
 
 
 def warmup_steps(steps: int, c: OptimConfig) -> int:

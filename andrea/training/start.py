@@ -3,8 +3,10 @@
 import copy
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
+from datetime import datetime
+from functools import partial
+from math import log
 from pathlib import Path
-from statistics import median
 from threading import Event as Flag
 from time import perf_counter
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from andrea import checkpoint, kernels
+from andrea import checkpoint, kernels, run_folder
 from andrea.accounting import count
 from andrea.config import DataConfig, RunConfig, from_dict, override
 from andrea.data.prepare import Prepared, check_prepared, is_prepared, open_prepared, prepare_steps
@@ -22,23 +24,25 @@ from andrea.machine import Choice, choose, choose_device, device_memory_bytes, f
 from andrea.model import Transformer
 from andrea.show import size
 from andrea.training import plan, report
+from andrea.training.ending import clock_of, closing_seconds, settle_end
 from andrea.training.loop import Setting, evaluate_now, go_on, sample_now, stepper
 from andrea.training.optim import optimizer_for
 from andrea.training.report import Chosen, Event, Log
-from andrea.training.schedule import rate
 from andrea.training.state import State, begin, dtype_of, generators_kept, put_back
 
-PACES = 200  # of the newest events: what a run's speed is taken from
-FALLEN = 0.05  # of the peak: less than this teaches little
+APART = 0.5  # nats from ln V: no initialisation here begins farther from it
 
 
-def train(config: RunConfig, out: str | Path, stop: Flag | None = None, force: bool = False) -> Iterator[Event]:
+def train(
+    config: RunConfig, out: str | Path, stop: Flag | None = None, force: bool = False, until: datetime | None = None
+) -> Iterator[Event]:
     """Grow a new model on config.data and keep it in the folder `out`, which must not exist.
 
-    Setting `stop` saves after the running step and ends with Stopped. Raises ValueError for data or options that cannot be used,
+    Setting `stop` saves after the running step and ends with Stopped. With `until`, local time where it has no zone, the number of steps
+    follows the speed as it goes on, so that all ends by then. Raises ValueError for data or options that cannot be used,
     FileExistsError for a folder that is there; unless `force`, plan.TooLittleMemory and plan.TooLittleDisk for a run that cannot fit.
     """
-    with checkpoint.unfinished(Path(out)) as run:
+    with run_folder.unfinished(Path(out)) as run:
         chosen = choices(config)
         resolved = {choice.name: choice.value for choice in chosen}
         least = replace(config, model=replace(config.model, vocab_size=1))
@@ -59,12 +63,12 @@ def train(config: RunConfig, out: str | Path, stop: Flag | None = None, force: b
         began = perf_counter()
         first = evaluate_now(state, setting, 0)
         sample = sample_now(state, setting)
-        setting, choice = settle_steps(setting, state, perf_counter() - began)
+        setting, choice = settle_steps(setting, state, perf_counter() - began, until)
         config = setting.config
-        checkpoint.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
+        run_folder.write_run(run, config, resolved, provenance() | {"data": data.report["corpus_sha256"]})
     parameters = sum(p.numel() for p in state.model.parameters())
     epoch = f"epoch: {sampler.windows_per_epoch:,} windows of {sampler.context} tokens; {sampler.left_out} left out, others each time"
-    expected = expectations(config, resolved, len(data.train))
+    expected = (*expectations(config, resolved, len(data.train)), untrained(first.loss, config.model.vocab_size))
     yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *expected, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
     yield from go_on(state, setting, Log(run), [first, sample], stop)
@@ -78,16 +82,18 @@ def resume(
     minutes: float | None = None,
     rewarm: bool = False,
     force: bool = False,
+    until: datetime | None = None,
 ) -> Iterator[Event]:
     """Go on with a run from its newest whole checkpoint, or from the beginning, to the same end as if it had never stopped.
 
-    `steps`, or `minutes` more, makes it longer: `lengthen` has the rule for the learning rate. Raises ValueError for a folder that is no
-    run, for data that has changed, and for a run that is finished; unless `force`, plan.TooLittleMemory.
+    `steps`, or `minutes` more, makes it longer: `lengthen` has the rule for the learning rate. A run with a time to end by, its own or
+    `until`, ends by then. Raises ValueError for a folder that is no run, for data that has changed, and for a run that is finished;
+    unless `force`, plan.TooLittleMemory.
     """
-    run = checkpoint.find_run(run)
-    config, resolved, _ = checkpoint.read_run(run)
+    run = run_folder.find_run(run)
+    config, resolved, _ = run_folder.read_run(run)
     resolved = dict[str, Any](kernels="torch", recompute=False) | resolved  # all that there were at first
-    if missing := checkpoint.RESOLVED.keys() - resolved.keys():
+    if missing := run_folder.RESOLVED.keys() - resolved.keys():
         raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
@@ -98,7 +104,7 @@ def resume(
         checkpoint.newest_whole(run)  # refuses: what cannot be read is not trained over
     as_before = f"micro_batch={resolved['micro_batch']}", f"recompute={'on' if resolved['recompute'] else 'off'}"
     settle_pass(override(config, *as_before), resolved, force)
-    data = checkpoint.open_data(run)
+    data = run_folder.open_data(run)
     check_prepared(data)
     set_up_machine(resolved)
     if folder:
@@ -108,58 +114,26 @@ def resume(
     state = begin(config, resolved)
     if folder:
         put_back(state, folder, config, resolved, moved)
-    longer = lengthen(run, config, resolved, state.step, steps, minutes, rewarm)
+    setting = Setting(run, config, resolved, data, state.model, saves_beside(config, resolved))
+    closing = partial(closing_seconds, state.model, data, setting.rows)
+    clock, ending = settle_end(run, config, resolved, state.step, steps, minutes, until, rewarm, closing)
     if state.step >= resolved["steps"] and any(m.get("whole") and m["step"] == state.step for m in report.read_metrics(run)):
-        raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. --steps N or --minutes M trains it longer")
+        ways = "--steps N, --minutes M or --until HH:MM"
+        raise ValueError(f"{run} is finished: {state.step} of {resolved['steps']} steps done. {ways} trains it longer")
     losses, note = compiled(state.model, config, resolved)
     stored = tuple(Choice(name, value, "as stored in run.json") for name, value in resolved.items() if name != "legs")
     elsewhere = (f"moved to {resolved['device']}: the rest differs from what it would have been, by rounding and dropout",) if moved else ()
     notes = (
         *(f"skipped: {s}" for s in skipped),
         *["nothing whole was saved: from the beginning"] * (not folder),
-        *longer,
+        *ending,
         *elsewhere,
         *note,
     )
     yield Chosen(run, stored, sum(p.numel() for p in state.model.parameters()), resolved["steps"], state.step, notes)
-    setting = Setting(run, config, resolved, data, losses, saves_beside(config, resolved))
+    setting = replace(setting, losses=losses, clock=clock)
     first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), sample_now(state, setting)]
     yield from go_on(state, setting, Log(run, state.step), first, stop)
-
-
-def lengthen(
-    run: Path, config: RunConfig, resolved: dict[str, Any], step: int, steps: int | None, minutes: float | None, rewarm: bool
-) -> tuple[str, ...]:
-    """Give a run, at `step`, a later end, in `resolved` and in run.json; what that means for the learning rate.
-
-    From there on it has the rates of a run with the new end, but never more than it had: no jump. With `rewarm` a schedule of its own
-    begins. Raises ValueError for an end that is no later, and without `rewarm` where the rate has fallen so far that nothing is learned.
-    """
-    if steps is None and minutes is None and rewarm:
-        raise ValueError("--rewarm is for a run that is made longer: give --steps N or --minutes M besides")
-    if steps is None and minutes is not None:
-        paces = [m["tokens_per_s"] for m in report.read_metrics(run)[-PACES:] if m["event"] == "StepDone"]
-        if not paces:
-            raise ValueError(f"{run} has made no step yet, so that its speed is not known; give --steps N instead of --minutes")
-        steps = step + plan.steps_in(minutes * 60, config.train.batch_tokens / median(paces), 0)
-    if steps is None:
-        return ()
-    if steps <= resolved["steps"]:
-        raise ValueError(f"{run} goes to step {resolved['steps']:,} as it is; --steps {steps} would not make it longer")
-    legs = [*resolved.get("legs", [[0, resolved["steps"], True]]), [step, steps, rewarm]]
-    before, after = (
-        rate(min(step, end - 1), [tuple(leg) for leg in of], config.optim) for of, end in ((legs[:-1], resolved["steps"]), (legs, steps))
-    )
-    if not rewarm and before < FALLEN * config.optim.lr:
-        raise ValueError(
-            f"the learning rate of {run} has fallen to {before / config.optim.lr:.1%} of its peak, and more steps at that teach it little; "
-            "--rewarm warms it up again for the steps that are added, and the loss is higher for a while"
-        )
-    _, stored, provenance_then = checkpoint.read_run(run)  # another device, for this sitting, is not stored
-    checkpoint.write_run(run, config, stored | {"legs": legs, "steps": steps}, provenance_then)
-    resolved["legs"], resolved["steps"] = legs, steps
-    shares = [f"{value / config.optim.lr:.1%}" for value in (before, after)]
-    return (f"longer: to step {steps:,}; the learning rate goes on at {shares[1]} of its peak, where it was {shares[0]}",)
 
 
 def choices(config: RunConfig) -> list[Choice]:
@@ -204,6 +178,12 @@ def expectations(config: RunConfig, resolved: dict[str, Any], train_tokens: int)
     )
 
 
+def untrained(loss: float, vocab_size: int) -> str:
+    """How near an untrained model is to one that holds every token for equally likely."""
+    told = f"untrained: loss {loss:.3f}, where knowing nothing has ln {vocab_size:,} = {log(vocab_size):.3f}"
+    return told + f"; more than {APART} apart, so that something is wrong with init or data" * (abs(loss - log(vocab_size)) > APART)
+
+
 def fewer_rows(config: RunConfig, resolved: dict[str, Any]) -> tuple[str, ...]:
     """A sentence where memory, and nothing else, made the micro-batch smaller, and one where it asks for activations anew."""
     usual = plan.micro_batch_rows(config, resolved["device"], resolved["dtype"], None, resolved["kernels"])
@@ -219,7 +199,7 @@ def prepare_into(run: Path, config: RunConfig) -> Generator[Event, None, Prepare
         raise ValueError(f"{prepared[0]} is prepared already and goes alone; give it alone, or the texts it was made from")
     if prepared:
         data = open_prepared(Path(prepared[0]))
-        checkpoint.point_to_data(run, data)
+        run_folder.point_to_data(run, data)
     else:
         with named(run / "data"):
             for line in prepare_steps(config.data, config.model.vocab_size, run / "data"):
@@ -262,22 +242,25 @@ def compiled(model: Transformer, config: RunConfig, resolved: dict[str, Any]) ->
     return compiled_model, ()
 
 
-def settle_steps(s: Setting, state: State, evaluation_seconds: float) -> tuple[Setting, Choice]:
-    """Set resolved["steps"]: as asked for, or what the time budget holds at the speed of a few steps of a twin."""
-    c = s.config.train
-    if c.steps:
+def settle_steps(s: Setting, state: State, evaluation_seconds: float, until: datetime | None) -> tuple[Setting, Choice]:
+    """Set resolved["steps"]: as asked for, or what the time budget holds at the speed of a few steps of a twin; and the clock."""
+    c, clock = s.config.train, None
+    if until and (clock := clock_of(s.run, s.config, s.resolved, until)):
+        clock.closing = closing_seconds(state.model, s.data, s.rows)
+    if c.steps and not clock:
         choice = Choice("steps", c.steps, "asked for")
     else:
         with generators_kept(s.resolved["device"]):
             twin = copy.deepcopy(state.model)
             losses = torch.compile(twin, dynamic=False) if s.resolved["compile"] else twin
             spoilt = State(twin, optimizer_for(twin, s.config.optim, dtype_of(s.resolved)))
-            budget = c.minutes * 60
+            budget = clock.left if clock else c.minutes * 60
             s.resolved["steps"] = 1_000_000  # of no consequence: a learning rate for the twin
             began = perf_counter()
             seconds = plan.probe(stepper(spoilt, replace(s, losses=losses)), budget)
             spent = perf_counter() - began + evaluation_seconds
         n = plan.steps_in(budget, seconds, spent + 20 * evaluation_seconds)
-        choice = Choice("steps", n, f"{c.minutes:g} minutes at {c.batch_tokens / seconds:,.0f} tokens/s")
+        why = f"until {clock.until:%Y-%m-%d %H:%M}" if clock else f"{c.minutes:g} minutes"
+        choice = Choice("steps", n, f"{why} at {c.batch_tokens / seconds:,.0f} tokens/s")
     s.resolved["steps"] = choice.value
-    return replace(s, config=replace(s.config, train=replace(c, steps=choice.value))), choice
+    return replace(s, config=replace(s.config, train=replace(c, steps=choice.value)), clock=clock), choice
