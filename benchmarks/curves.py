@@ -37,7 +37,8 @@ def main() -> None:
         each, corpus = config.train.batch_tokens, provenance["data"]
         found = [(m["step"] * each, round(m["bits_per_byte"], 4), m["whole"]) for m in read_metrics(run) if m["event"] == "Evaluated"]
         ends += [(tokens, bits) for tokens, bits, whole in found if whole]
-        way = [(tokens, bits) for tokens, bits, whole in found if 0 < tokens <= (1 - config.optim.decay) * steps * each and not whole]
+        stable = [(tokens, bits) for tokens, bits, whole in found if 0 < tokens <= (1 - config.optim.decay) * steps * each and not whole]
+        way = [*(point for point in way if point[0] < stable[0][0]), *stable]
         print(f"{steps:,} steps: {ends[-1][1]} bits/byte", flush=True)
     print(Curve(args.preset, args.name, corpus, tuple(ends), tuple(way)))
 

@@ -225,7 +225,7 @@ def test_a_folder_that_another_finishes_at_this_moment_is_left_alone(tmp_path, m
         (run / "run.json").write_text("{}", encoding="utf-8")  # between the look and the lock
         return files.hold(path)
 
-    monkeypatch.setattr(checkpoint, "hold", slow)
+    monkeypatch.setattr(run_folder, "hold", slow)
     with pytest.raises(FileExistsError, match="never overwritten"):
         run_folder.create(run)
     assert (run / "data").exists()

@@ -37,7 +37,7 @@ def test_nothing_is_said_of_what_was_not_recorded():
 
 
 def test_the_preset_of_a_run_is_known_whatever_its_text_length_and_machine():
-    same = override(preset("andrea-4m"), "steps=77", "data.paths=book.txt", "seed=3", "device=cpu", "dtype=float32")
+    same = override(preset("andrea-4m"), "steps=77", "data.paths=book.txt", "train.seed=3", "device=cpu", "dtype=float32")
     assert preset_of(same) == "andrea-4m"
     assert [preset_of(override(same, change)) for change in ("n_layer=2", "optim.lr=1e-3", "batch_tokens=4096")] == [None] * 3
 

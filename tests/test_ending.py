@@ -19,7 +19,7 @@ from andrea.training.schedule import rate
 from andrea.training.start import resume, train
 
 HOUR = timedelta(hours=1)
-UNHURRIED = ("steps=none", "evaluate_every=1000", "sample_every=1000", "save_every=1000")
+UNHURRIED = ("steps=none", "optim.warmup=0", "evaluate_every=1000", "sample_every=1000", "save_every=1000")
 
 
 @pytest.fixture
@@ -154,11 +154,11 @@ def test_resume_check_does_not_look_at_the_time(paused):
 
 def test_a_finished_run_goes_on_until_a_time(tmp_path, text_file):
     run = tmp_path / "run"
-    list(train(small(text_file, changes=("steps=30",)), run))
+    list(train(small(text_file, changes=("steps=60",)), run))
     with pytest.raises(ValueError, match="--rewarm"):
         next(resume(run, until=datetime.now() + HOUR))
     events = list(resume(run, until=datetime.now() + timedelta(seconds=4), rewarm=True))
-    assert events_of(events, StepDone)[-1].step > 30
+    assert events_of(events, StepDone)[-1].step > 60
 
 
 def test_a_time_without_room_is_refused_and_leaves_no_folder(tmp_path, text_file):

@@ -318,7 +318,7 @@ def test_hundreds_of_damaged_files_of_each_kind_do_no_harm(tmp_path, finished_ru
 
 
 def test_a_loader_that_fails_otherwise_is_found(tmp_path, finished_run, fuzz, monkeypatch):
-    monkeypatch.setattr(checkpoint, "field", lambda found, name, kind, where: found[name])
+    monkeypatch.setattr(run_folder, "field", lambda found, name, kind, where: found[name])
     bench = fuzz.Bench(finished_run, tmp_path)
     told = {fuzz.case(bench, "run", 0, number)[0] for number in range(200)}
     assert any("Error at " in wrong for wrong in told if wrong)

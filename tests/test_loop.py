@@ -191,7 +191,7 @@ def test_a_run_is_made_longer_by_a_stated_rule(tmp_path, text_file):
     assert pick(events, StepDone)[-1].step == events[-1].step == 30
     told = [m["lr"] for m in read_metrics(tmp_path / "run") if m["event"] == "StepDone"]
     assert len(told) == 30
-    assert told == [rate(step, [(0, 12, True), (6, 30, False)], config.optim) for step in range(30)]
+    assert told == [rate(step, ((0, 12, True), (6, 30, False)), config.optim) for step in range(30)]
     assert list_runs(tmp_path)[0]["state"] == "finished"
     with pytest.raises(ValueError, match="goes to step 30 as it is; --steps 20 would not make it longer"):
         next(resume(tmp_path / "run", steps=20))

@@ -35,24 +35,24 @@ def test_wsd_warms_up_stays_and_decays():
 def test_a_run_that_is_made_longer_has_no_jump_in_its_rate():
     """Warm-up 10, end 100, peak 1e-3, floor 1e-4; at step 55 the end becomes 200."""
     c = OptimConfig(lr=1e-3, schedule="cosine", warmup=0.1, floor=0.1)
-    legs = [(0, 100, True), (55, 200, False)]
+    legs = ((0, 100, True), (55, 200, False))
     rates = [rate(step, legs, c) for step in range(200)]
     assert rates[:55] == [learning_rate(step, 100, c) for step in range(55)]
     assert rates[55] == pytest.approx(5.5e-4, rel=1e-12)
     assert max(b - a for a, b in pairwise(rates[54:])) <= 0
     assert rates[199] == pytest.approx(learning_rate(199, 200, c), rel=1e-3)
-    warm = [rate(step, [(0, 100, True), (100, 200, True)], c) for step in range(200)]
+    warm = [rate(step, ((0, 100, True), (100, 200, True)), c) for step in range(200)]
     assert warm[100:] == warm[:100]
-    twice = [rate(step, [*legs, (60, 300, False)], c) for step in range(300)]
+    twice = [rate(step, (*legs, (60, 300, False)), c) for step in range(300)]
     assert twice[:60] == rates[:60]
     assert twice[60] == rates[60]
 
 
 def test_a_stable_rate_stays_until_the_new_decay():
-    rates = [rate(step, [(0, 100, True), (50, 200, False)], WSD) for step in range(200)]
+    rates = [rate(step, ((0, 100, True), (50, 200, False)), WSD) for step in range(200)]
     assert rates[10:120] == [1e-3] * 110
     assert rates[121] < 1e-3
-    early = [rate(step, [(0, 100, True), (4, 200, False)], WSD) for step in range(200)]
+    early = [rate(step, ((0, 100, True), (4, 200, False)), WSD) for step in range(200)]
     assert early[:10] == rates[:10]  # the warm-up goes on
     assert early[10:120] == [1e-3] * 110
 

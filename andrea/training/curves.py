@@ -1,6 +1,6 @@
 """Is this loss normal? Runs of the presets that were recorded, on text that is known by its fingerprint, to compare a run with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 
@@ -48,8 +48,8 @@ def between(points: Points, tokens: int) -> float | None:
 
 def preset_of(c: RunConfig) -> str | None:
     """The preset whose model, optimizer and batch a run has, whatever its text, length and machine; None where one was changed."""
-    as_run = {name: replace(p, data=c.data, train=replace(c.train, batch_tokens=p.train.batch_tokens)) for name, p in PRESETS.items()}
-    return next((name for name, p in as_run.items() if p == c), None)
+    of = lambda c: (c.model, c.optim, c.train.batch_tokens)
+    return next((name for name, p in PRESETS.items() if of(p) == of(c)), None)
 
 
 def curve_of(c: RunConfig, corpus_sha256: str) -> Curve | None:

@@ -41,15 +41,18 @@ def micro_batch_rows(c: RunConfig, device: str, dtype: str, memory: int | None, 
     if not fitting and memory is not None:
         least, items = choices[0], memory_needed(c, choices[0], device, dtype, kernels, recompute)
         total = sum(items.values())
-        told = ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
         fits = largest_that_fits(c, device, dtype, memory, kernels)
         ways = ["a smaller preset" + f" ({fits} fits)" * bool(fits), "a shorter context", *["micro_batch=1"] * (least > 1)]
         ways += ["bfloat16"] * (needed(least, "bfloat16") < total)
         raise TooLittleMemory(
-            f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told}) "
+            f"too little memory: {least} of {c.model.context} tokens at a time takes {size(total)} ({told(items)}) "
             f"and there is {size(memory)}; take {', '.join(ways)}"
         )
     return max(fitting)
+
+
+def told(items: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {size(n)}" for name, n in items.items() if n)
 
 
 def largest_that_fits(c: RunConfig, device: str, dtype: str, memory: int, kernels: str) -> str:

@@ -169,11 +169,11 @@ def saves_beside(config: RunConfig, resolved: dict[str, Any]) -> bool:
 
 def expectations(config: RunConfig, resolved: dict[str, Any], train_tokens: int) -> tuple[str, ...]:
     """What `andrea plan` tells of memory and text, in two lines."""
-    needed, there = sum(plan.memory_of(config, resolved).values()), device_memory_bytes(resolved["device"])
+    items, there = plan.memory_of(config, resolved), device_memory_bytes(resolved["device"])
     tokens = resolved["steps"] * config.train.batch_tokens
     each = tokens / count(config.model).total
     return (
-        f"memory: about {size(needed)}" + (f" of {size(there)}" if there else ""),
+        f"memory: about {size(sum(items.values()))}" + (f" of {size(there)}" if there else "") + f" ({plan.told(items)})",
         f"text: {tokens / train_tokens:.2f} passes over it, {each:.3g} tokens per parameter",
     )
 
