@@ -39,6 +39,10 @@ def test_a_forecast_is_of_the_run_that_then_happens(tmp_path, text_file):
     assert any(note.startswith(f"text: {f.passes:.2f} passes over it") for note in chosen.notes)
 
 
+def test_a_run_that_saves_only_at_its_end_needs_no_copy_to_save_from(text_file):
+    assert told(small(text_file, changes=("steps=10",))).memory["copy_to_save"] == 0
+
+
 def test_a_time_budget_gives_about_as_many_steps_as_fit(text_file):
     f = told(small(text_file, changes=("steps=none", "minutes=0.05")))
     assert f.time["steps"] <= 3.0  # of the budget, by the speed that was measured

@@ -118,7 +118,7 @@ def measured(
         preset,
         n.total,
         (*chosen, Choice("micro_batch", s.resolved["micro_batch"], "sequences at a time")),
-        memory_items(s),
+        memory_items(s, steps),
         device_memory_bytes(device),
         plan.disk_needed(s.config),
         free_disk_bytes(Path("runs")),
@@ -143,10 +143,11 @@ def timed(work: Any) -> tuple[float, Any]:
     return perf_counter() - began, result
 
 
-def memory_items(s: Setting) -> dict[str, int]:
-    return plan.memory_of(s.config, s.resolved) | {
-        "copy_to_save": plan.snapshot_bytes(s.config) if s.beside and s.resolved["device"] == "cpu" else 0
-    }
+def memory_items(s: Setting, steps: int) -> dict[str, int]:
+    """What a run of so many steps takes, and a copy to save from where it saves, or has a best, before its end."""
+    evaluation, _, save = dues(s.config.train, steps)
+    copied = s.beside and s.resolved["device"] == "cpu" and steps > min(evaluation, save)
+    return plan.memory_of(s.config, s.resolved) | {"copy_to_save": plan.snapshot_bytes(s.config) if copied else 0}
 
 
 def better(train_tokens: int, train_bytes: int, flops_per_s: float) -> str:
