@@ -13,7 +13,7 @@ from andrea.cli.train import time_to_come
 from andrea.config import OptimConfig
 from andrea.training import ending
 from andrea.training.check import Checked, check
-from andrea.training.ending import FEW, TAIL, Clock
+from andrea.training.ending import FEW, LAST, TAIL, Clock
 from andrea.training.report import Chosen, Finished, NewEnd, StepDone, Stopped, read_metrics
 from andrea.training.schedule import rate
 from andrea.training.start import resume, train
@@ -31,7 +31,7 @@ def sleep(monkeypatch):
 
 
 def clock_at(left, pace=1.0):
-    return Clock(datetime.fromtimestamp(time() + left).astimezone(), deque([pace] * FEW))
+    return Clock(datetime.fromtimestamp(time() + left + LAST).astimezone(), deque([pace] * FEW))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def paused(tmp_path, text_file):
 
 def test_a_paused_run_has_less_to_do_in_the_time_that_is_left(paused, sleep):
     until = json.loads((paused / "run.json").read_text(encoding="utf-8"))["resolved"]["until"]
-    sleep(datetime.fromisoformat(until).timestamp() - time() - 4)
+    sleep(datetime.fromisoformat(until).timestamp() - time() - 8)
     events = list(resume(paused))
     chosen, last = events_of(events, Chosen)[0], events_of(events, StepDone)[-1]
     assert any("to end by" in note and f"{chosen.steps:,} steps instead of" in note for note in chosen.notes)
@@ -132,7 +132,7 @@ def test_a_run_whose_time_has_passed_says_so_and_takes_another(paused, sleep):
     assert any("which has passed" in note for note in chosen.notes)
     with pytest.raises(ValueError, match="has passed; give a time that is to come"):
         next(resume(paused, until=datetime.now() + HOUR))
-    later = datetime.now() + timedelta(seconds=4004)
+    later = datetime.now() + timedelta(seconds=4008)
     events = list(resume(paused, until=later))
     assert events_of(events, StepDone)[-1].step < total
     stored = json.loads((paused / "run.json").read_text(encoding="utf-8"))["resolved"]
@@ -157,7 +157,7 @@ def test_a_finished_run_goes_on_until_a_time(tmp_path, text_file):
     list(train(small(text_file, changes=("steps=60",)), run))
     with pytest.raises(ValueError, match="--rewarm"):
         next(resume(run, until=datetime.now() + HOUR))
-    events = list(resume(run, until=datetime.now() + timedelta(seconds=4), rewarm=True))
+    events = list(resume(run, until=datetime.now() + timedelta(seconds=8), rewarm=True))
     assert events_of(events, StepDone)[-1].step > 60
 
 

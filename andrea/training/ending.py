@@ -22,6 +22,7 @@ PACES = 200  # steps, the newest: what a run's speed is taken from
 ENDS = ("steps", "legs", "until")  # of `resolved`: what a sitting may change for good
 FALLEN = 0.05  # of the peak: less than this teaches little
 EVALUATED = 16_384  # tokens, to time the last evaluation, which is in float32
+LAST = 3.0  # seconds for the last save and the program's end
 FEW = 20  # steps before an end is moved again
 LATE, EARLY = 1.05, 0.9  # of the time left: what the steps left may take
 FAR_LATE, FAR_EARLY, SOON = 1.25, 0.5, 0.05  # the same, where less than this share of a leg has gone by
@@ -34,7 +35,7 @@ class Clock:
 
     until: datetime  # with its zone
     paces: deque[float]  # of the newest steps
-    closing: float = 0.0  # from the last step to the end
+    closing: float = 0.0  # the last evaluation's
     seen: int = 0  # steps in this sitting
     beside: float = 0.0  # seconds in this sitting that were no step
 
@@ -45,7 +46,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds for steps; none where the time has passed."""
-        return max(0.0, self.until.timestamp() - time() - self.closing)
+        return max(0.0, self.until.timestamp() - time() - self.closing - LAST)
 
     def steps(self, step: int, start: int, total: int) -> int:
         """The step to end at: `total` while that fits the time left, an earlier one where it does not, a later one where there is time."""
