@@ -1,0 +1,184 @@
+"""Causal attention without the matrix of weights. ../attention.py has the formula; Dao et al. 2022, arXiv:2205.14135, the order of the sums.
+
+A program takes ROWS queries and walks over the keys they see, COLUMNS at a time. With the scores s of one tile and the largest and the
+sum of all before it,
+
+    top' = max(top, max s),   p = 2^(s - top'),   sum' = sum 2^(top - top') + sum p,   y' = y 2^(top - top') + p v
+
+and y / sum is the answer: scores are in units of log 2, so that one instruction is the exponential. Kept for backward is l = top + log2 sum
+of every query; then P = 2^(s - l) at once. There dq is the walk of a query's program over keys, and dk, dv that of a key's over queries.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from andrea.kernels import attention as page
+from andrea.kernels.dtypes import LOOPED
+from andrea.kernels.gpu.launch import INTERPRETED, dot, launch
+
+ROWS, COLUMNS = 64, 64  # queries and keys of a tile
+WIDEST = 128  # head: more does not fit the registers
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def read(ptr, rows, stride, T, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Rows of a head, (rows, BLOCK_K), 0 where there are none."""
+    columns = tl.arange(0, BLOCK_K)
+    return tl.load(ptr + rows[:, None] * stride + columns[None, :], (rows[:, None] < T) & (columns[None, :] < K), 0)
+
+
+@triton.jit
+def write(ptr, rows, stride, T, value, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    columns = tl.arange(0, BLOCK_K)
+    tl.store(ptr + rows[:, None] * stride + columns[None, :], value, (rows[:, None] < T) & (columns[None, :] < K))
+
+
+@triton.jit
+def forward_kernel(
+    q_ptr, k_ptr, v_ptr, y_ptr, l_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    i, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    here, there = head // H * in_b + head % H * in_h, head // H * out_b + head % H * out_h
+    queries = i * ROWS + tl.arange(0, ROWS)
+    q = read(q_ptr + here, queries, in_t, T, K, BLOCK_K)
+    top, total = tl.full([ROWS], -float("inf"), tl.float32), tl.zeros([ROWS], tl.float32)
+    y = tl.zeros([ROWS, BLOCK_K], tl.float32)
+    end = T if INTERPRETED else tl.minimum((i + 1) * ROWS, T)  # the interpreter takes no bound that is computed (triton issue 9171)
+    for start in range(0, end, COLUMNS):
+        keys = start + tl.arange(0, COLUMNS)
+        k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
+        s = tl.where(keys[None, :] <= queries[:, None], dot(q, tl.trans(k)) * (scale * LOG2_E), -float("inf"))
+        new = tl.maximum(top, tl.max(s, 1))
+        p, faded = tl.exp2(s - new[:, None]), tl.exp2(top - new)
+        total = total * faded + tl.sum(p, 1)
+        y = y * faded[:, None] + dot(p.to(v.dtype), v)
+        top = new
+    write(y_ptr + there, queries, out_t, T, y / total[:, None], K, BLOCK_K)
+    tl.store(l_ptr + head * T + queries, top + tl.log2(total), queries < T)
+
+
+@triton.jit
+def weights(q, k, l, queries, keys, scale):
+    """P of a tile (queries, keys)."""
+    s = dot(q, tl.trans(k)) * (scale * LOG2_E)
+    return tl.where(keys[None, :] <= queries[:, None], tl.exp2(s - l[:, None]), 0)
+
+
+@triton.jit
+def queries_kernel(
+    dy_ptr, q_ptr, k_ptr, v_ptr, y_ptr, l_ptr, inner_ptr, dq_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """dq, and for the other kernel inner = sum(dP P) = sum(dy y) of every query."""
+    i, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    here, there = head // H * in_b + head % H * in_h, head // H * out_b + head % H * out_h
+    queries = i * ROWS + tl.arange(0, ROWS)
+    q, dy = read(q_ptr + here, queries, in_t, T, K, BLOCK_K), read(dy_ptr + there, queries, out_t, T, K, BLOCK_K)
+    l = tl.load(l_ptr + head * T + queries, queries < T, 0)
+    inner = tl.sum(dy.to(tl.float32) * read(y_ptr + there, queries, out_t, T, K, BLOCK_K).to(tl.float32), 1)
+    tl.store(inner_ptr + head * T + queries, inner, queries < T)
+    dq = tl.zeros([ROWS, BLOCK_K], tl.float32)
+    end = T if INTERPRETED else tl.minimum((i + 1) * ROWS, T)
+    for start in range(0, end, COLUMNS):
+        keys = start + tl.arange(0, COLUMNS)
+        k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
+        dS = weights(q, k, l, queries, keys, scale) * (dot(dy, tl.trans(v)) - inner[:, None])
+        dq += dot(dS.to(k.dtype), k)
+    write(dq_ptr + there, queries, out_t, T, dq * scale, K, BLOCK_K)
+
+
+@triton.jit
+def keys_kernel(
+    dy_ptr, q_ptr, k_ptr, v_ptr, l_ptr, inner_ptr, dk_ptr, dv_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    j, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    here, there = head // H * in_b + head % H * in_h, head // H * out_b + head % H * out_h
+    keys = j * COLUMNS + tl.arange(0, COLUMNS)
+    k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
+    dk, dv = tl.zeros([COLUMNS, BLOCK_K], tl.float32), tl.zeros([COLUMNS, BLOCK_K], tl.float32)
+    first = 0 if INTERPRETED else j * COLUMNS // ROWS * ROWS  # of the queries that see one of these keys
+    for start in range(first, T, ROWS):
+        queries = start + tl.arange(0, ROWS)
+        q, dy = read(q_ptr + here, queries, in_t, T, K, BLOCK_K), read(dy_ptr + there, queries, out_t, T, K, BLOCK_K)
+        l, inner = (
+            tl.load(l_ptr + head * T + queries, queries < T, 0),
+            tl.load(inner_ptr + head * T + queries, queries < T, 0),
+        )
+        P = weights(q, k, l, queries, keys, scale)
+        dv += dot(tl.trans(P).to(dy.dtype), dy)
+        dS = P * (dot(dy, tl.trans(v)) - inner[:, None])
+        dk += dot(tl.trans(dS).to(q.dtype), q)
+    write(dk_ptr + there, keys, out_t, T, dk * scale, K, BLOCK_K)
+    write(dv_ptr + there, keys, out_t, T, dv, K, BLOCK_K)
+
+
+def heads_last(q: Tensor) -> Tensor:
+    """An empty tensor (B, H, T, K) in the order (B, T, H, K), as the linear layers on both sides have it."""
+    B, H, T, K = q.shape
+    return q.new_empty(B, T, H, K).transpose(1, 2)
+
+
+def together(*tensors: Tensor) -> list[Tensor]:
+    """The same, copied where they do not lie in memory alike with the head's values side by side."""
+    alike = tensors[0].stride(-1) == 1 and all(t.stride() == tensors[0].stride() for t in tensors)
+    return list(tensors) if alike else [heads_last(t).copy_(t) for t in tensors]
+
+
+def shape(T: int, K: int) -> dict[str, int]:
+    block = max(16, triton.next_power_of_2(K))  # 16 is the least that tensor cores take
+    return {"T": T, "K": K, "BLOCK_K": block, "ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": 4, "num_stages": 2}
+
+
+@torch.library.custom_op("andrea::attention", mutates_args=())
+def flash(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """y (B, H, T, K), and l (B, H, T) float32."""
+    B, H, T, K = q.shape
+    q, k, v = together(q, k, v)
+    y, l = heads_last(q), torch.empty(B, H, T, dtype=torch.float32, device=q.device)
+    strides = (*q.stride()[:3], *y.stride()[:3])
+    launch(forward_kernel, (triton.cdiv(T, ROWS), B * H), q, k, v, y, l, *strides, H, K**-0.5, **shape(T, K))
+    return y, l
+
+
+@torch.library.custom_op("andrea::attention_backward", mutates_args=())
+def flash_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, l: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    B, H, T, K = q.shape
+    q, k, v = together(q, k, v)
+    dq, dk, dv = (heads_last(t) for t in (q, k, v))
+    dy, y = (t if t.stride() == dq.stride() else heads_last(t).copy_(t) for t in (dy, y))
+    inner, strides = torch.empty_like(l), (*q.stride()[:3], *dq.stride()[:3])
+    args = *strides, H, K**-0.5
+    launch(queries_kernel, (triton.cdiv(T, ROWS), B * H), dy, q, k, v, y, l, inner, dq, *args, **shape(T, K))
+    launch(keys_kernel, (triton.cdiv(T, COLUMNS), B * H), dy, q, k, v, l, inner, dk, dv, *args, **shape(T, K))
+    return dq, dk, dv
+
+
+@flash.register_fake
+def _(q, k, v):
+    return heads_last(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+flash_backward.register_fake(lambda dy, q, k, v, y, l: (heads_last(q), heads_last(k), heads_last(v)))
+
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(*inputs, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def backward(ctx, dy, _):
+    return flash_backward(dy, *ctx.saved_tensors)
+
+
+flash.register_autograd(backward, setup_context=keep)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+    """y (B, H, T, K); the vendor's kernel where this one has no answer: dropout, a cache's continuation, wide heads, float64."""
+    ours = not dropout and q.shape == k.shape and q.shape[-1] <= WIDEST and q.dtype in LOOPED
+    return flash(q, k, v)[0] if ours else page.attention(q, k, v, dropout)
