@@ -16,9 +16,10 @@ ENTRIES = tl.constexpr(6)  # of a tensor in the table: p, gradient, first moment
 
 
 @triton.jit
-def tensor(table_ptr, entry: tl.constexpr):
-    """The address of a float32 tensor. Torch's memory begins at multiples of 16 bytes, and views of it are looked at below."""
-    return tl.load(table_ptr + entry).to(tl.pointer_type(tl.float32))
+def tensor(table_ptr, entry: tl.constexpr, ALIGNED: tl.constexpr):
+    """The address of a float32 tensor; ALIGNED: a multiple of 16 bytes, which the compiler cannot know of what it reads in a table."""
+    address = tl.load(table_ptr + entry).to(tl.pointer_type(tl.float32))
+    return tl.multiple_of(address, 16) if ALIGNED else address
 
 
 @triton.jit
@@ -27,16 +28,22 @@ def kernel(owners_ptr, table_ptr, rates_ptr, beta1, beta2, eps, fade, ALIGNED: t
     owner = tl.load(owners_ptr + tl.program_id(0))
     table_ptr += owner * ENTRIES
     values, first = tl.load(table_ptr + 4), tl.load(table_ptr + 5)
-    p_ptr, g_ptr, m_ptr, v_ptr = tensor(table_ptr, 0), tensor(table_ptr, 1), tensor(table_ptr, 2), tensor(table_ptr, 3)
-    if ALIGNED:
-        p_ptr, g_ptr = tl.multiple_of(p_ptr, 16), tl.multiple_of(g_ptr, 16)
-        m_ptr, v_ptr = tl.multiple_of(m_ptr, 16), tl.multiple_of(v_ptr, 16)
-    at = (tl.program_id(0) - first) * BLOCK + tl.arange(0, BLOCK)
-    there = at < values
+    p_ptr, g_ptr = tensor(table_ptr, 0, ALIGNED), tensor(table_ptr, 1, ALIGNED)
+    m_ptr, v_ptr = tensor(table_ptr, 2, ALIGNED), tensor(table_ptr, 3, ALIGNED)
+    start = (tl.program_id(0) - first) * BLOCK
+    at, rate, root = start + tl.arange(0, BLOCK), tl.load(rates_ptr + 2 * owner), tl.load(rates_ptr + 2 * owner + 1)
+    if start + BLOCK <= values:  # a mask that is known lets 16 bytes be read at a time
+        move(p_ptr, g_ptr, m_ptr, v_ptr, at, at >= start, rate, root, beta1, beta2, eps, fade)
+    else:
+        move(p_ptr, g_ptr, m_ptr, v_ptr, at, at < values, rate, root, beta1, beta2, eps, fade)
+
+
+@triton.jit
+def move(p_ptr, g_ptr, m_ptr, v_ptr, at, there, rate, root, beta1, beta2, eps, fade):
     g = tl.load(g_ptr + at, there, 0)
     m = beta1 * tl.load(m_ptr + at, there, 0) + (1 - beta1) * g
     v = beta2 * tl.load(v_ptr + at, there, 0) + (1 - beta2) * g * g
-    step = tl.load(rates_ptr + 2 * owner) * m / (tl.sqrt(v) * tl.load(rates_ptr + 2 * owner + 1) + eps)
+    step = rate * m / (tl.sqrt(v) * root + eps)
     tl.store(p_ptr + at, fade * tl.load(p_ptr + at, there, 0) - step, there)
     tl.store(m_ptr + at, m, there)
     tl.store(v_ptr + at, v, there)

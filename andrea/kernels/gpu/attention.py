@@ -15,11 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from andrea.kernels import attention as page
-from andrea.kernels.dtypes import LOOPED
 from andrea.kernels.gpu.launch import INTERPRETED, dot, launch
 
-ROWS, COLUMNS = 64, 64  # queries and keys of a tile
-WIDEST = 128  # head: more does not fit the registers
+WIDEST = {torch.bfloat16: 128, torch.float32: 64}  # head: a wider one does not fit the registers
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -47,8 +45,8 @@ def forward_kernel(
     q = read(q_ptr + here, queries, in_t, T, K, BLOCK_K)
     top, total = tl.full([ROWS], -float("inf"), tl.float32), tl.zeros([ROWS], tl.float32)
     y = tl.zeros([ROWS, BLOCK_K], tl.float32)
-    end = T if INTERPRETED else tl.minimum((i + 1) * ROWS, T)  # the interpreter takes no bound that is computed (triton issue 9171)
-    for start in range(0, end, COLUMNS):
+    # The interpreter takes no bound that is computed (triton issue 9171), and there a query walks over all keys: the mask is the same.
+    for start in range(0, T if INTERPRETED else tl.minimum((i + 1) * ROWS, T), COLUMNS):
         keys = start + tl.arange(0, COLUMNS)
         k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
         s = tl.where(keys[None, :] <= queries[:, None], dot(q, tl.trans(k)) * (scale * LOG2_E), -float("inf"))
@@ -59,13 +57,6 @@ def forward_kernel(
         top = new
     write(y_ptr + there, queries, out_t, T, y / total[:, None], K, BLOCK_K)
     tl.store(l_ptr + head * T + queries, top + tl.log2(total), queries < T)
-
-
-@triton.jit
-def weights(q, k, l, queries, keys, scale):
-    """P of a tile (queries, keys)."""
-    s = dot(q, tl.trans(k)) * (scale * LOG2_E)
-    return tl.where(keys[None, :] <= queries[:, None], tl.exp2(s - l[:, None]), 0)
 
 
 @triton.jit
@@ -82,11 +73,12 @@ def queries_kernel(
     inner = tl.sum(dy.to(tl.float32) * read(y_ptr + there, queries, out_t, T, K, BLOCK_K).to(tl.float32), 1)
     tl.store(inner_ptr + head * T + queries, inner, queries < T)
     dq = tl.zeros([ROWS, BLOCK_K], tl.float32)
-    end = T if INTERPRETED else tl.minimum((i + 1) * ROWS, T)
-    for start in range(0, end, COLUMNS):
+    for start in range(0, T if INTERPRETED else tl.minimum((i + 1) * ROWS, T), COLUMNS):
         keys = start + tl.arange(0, COLUMNS)
         k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
-        dS = weights(q, k, l, queries, keys, scale) * (dot(dy, tl.trans(v)) - inner[:, None])
+        s = dot(q, tl.trans(k)) * (scale * LOG2_E)
+        P = tl.where(keys[None, :] <= queries[:, None], tl.exp2(s - l[:, None]), 0)
+        dS = P * (dot(dy, tl.trans(v)) - inner[:, None])
         dq += dot(dS.to(k.dtype), k)
     write(dq_ptr + there, queries, out_t, T, dq * scale, K, BLOCK_K)
 
@@ -101,18 +93,16 @@ def keys_kernel(
     keys = j * COLUMNS + tl.arange(0, COLUMNS)
     k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
     dk, dv = tl.zeros([COLUMNS, BLOCK_K], tl.float32), tl.zeros([COLUMNS, BLOCK_K], tl.float32)
-    first = 0 if INTERPRETED else j * COLUMNS // ROWS * ROWS  # of the queries that see one of these keys
-    for start in range(first, T, ROWS):
+    for start in range(0 if INTERPRETED else j * COLUMNS // ROWS * ROWS, T, ROWS):  # from the first query that sees one of these keys
         queries = start + tl.arange(0, ROWS)
         q, dy = read(q_ptr + here, queries, in_t, T, K, BLOCK_K), read(dy_ptr + there, queries, out_t, T, K, BLOCK_K)
-        l, inner = (
-            tl.load(l_ptr + head * T + queries, queries < T, 0),
-            tl.load(inner_ptr + head * T + queries, queries < T, 0),
-        )
-        P = weights(q, k, l, queries, keys, scale)
-        dv += dot(tl.trans(P).to(dy.dtype), dy)
-        dS = P * (dot(dy, tl.trans(v)) - inner[:, None])
-        dk += dot(tl.trans(dS).to(q.dtype), q)
+        l = tl.load(l_ptr + head * T + queries, queries < T, 0)
+        inner = tl.load(inner_ptr + head * T + queries, queries < T, 0)
+        s = dot(k, tl.trans(q)) * (scale * LOG2_E)  # (keys, queries): all is transposed here, so that no tile has to be turned
+        P = tl.where(keys[:, None] <= queries[None, :], tl.exp2(s - l[None, :]), 0)
+        dv += dot(P.to(dy.dtype), dy)
+        dS = P * (dot(v, tl.trans(dy)) - inner[None, :])
+        dk += dot(dS.to(q.dtype), q)
     write(dk_ptr + there, keys, out_t, T, dk * scale, K, BLOCK_K)
     write(dv_ptr + there, keys, out_t, T, dv, K, BLOCK_K)
 
@@ -129,9 +119,12 @@ def together(*tensors: Tensor) -> list[Tensor]:
     return list(tensors) if alike else [heads_last(t).copy_(t) for t in tensors]
 
 
-def shape(T: int, K: int) -> dict[str, int]:
+def shape(q: Tensor) -> dict[str, int]:
+    """Queries and keys of a tile, as many as find room in the registers: tests/test_triton.py compiles them."""
+    T, K = q.shape[-2:]
     block = max(16, triton.next_power_of_2(K))  # 16 is the least that tensor cores take
-    return {"T": T, "K": K, "BLOCK_K": block, "ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": 4, "num_stages": 2}
+    side = 64 if q.itemsize == 2 else 32
+    return {"T": T, "K": K, "BLOCK_K": block, "ROWS": side, "COLUMNS": side, "num_warps": 8 if block > 64 else 4, "num_stages": 2}
 
 
 @torch.library.custom_op("andrea::attention", mutates_args=())
@@ -141,7 +134,8 @@ def flash(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     q, k, v = together(q, k, v)
     y, l = heads_last(q), torch.empty(B, H, T, dtype=torch.float32, device=q.device)
     strides = (*q.stride()[:3], *y.stride()[:3])
-    launch(forward_kernel, (triton.cdiv(T, ROWS), B * H), q, k, v, y, l, *strides, H, K**-0.5, **shape(T, K))
+    sizes = shape(q)
+    launch(forward_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), q, k, v, y, l, *strides, H, K**-0.5, **sizes)
     return y, l
 
 
@@ -152,9 +146,10 @@ def flash_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, l: Te
     dq, dk, dv = (heads_last(t) for t in (q, k, v))
     dy, y = (t if t.stride() == dq.stride() else heads_last(t).copy_(t) for t in (dy, y))
     inner, strides = torch.empty_like(l), (*q.stride()[:3], *dq.stride()[:3])
-    args = *strides, H, K**-0.5
-    launch(queries_kernel, (triton.cdiv(T, ROWS), B * H), dy, q, k, v, y, l, inner, dq, *args, **shape(T, K))
-    launch(keys_kernel, (triton.cdiv(T, COLUMNS), B * H), dy, q, k, v, l, inner, dk, dv, *args, **shape(T, K))
+    args, sizes = (*strides, H, K**-0.5), shape(q)
+    launch(queries_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), dy, q, k, v, y, l, inner, dq, *args, **sizes)
+    sizes["ROWS"] //= 2  # this one has two sums to hold
+    launch(keys_kernel, (triton.cdiv(T, sizes["COLUMNS"]), B * H), dy, q, k, v, l, inner, dk, dv, *args, **sizes)
     return dq, dk, dv
 
 
@@ -180,5 +175,5 @@ flash.register_autograd(backward, setup_context=keep)
 
 def attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     """y (B, H, T, K); the vendor's kernel where this one has no answer: dropout, a cache's continuation, wide heads, float64."""
-    ours = not dropout and q.shape == k.shape and q.shape[-1] <= WIDEST and q.dtype in LOOPED
+    ours = not dropout and q.shape == k.shape and q.shape[-1] <= WIDEST.get(q.dtype, 0)
     return flash(q, k, v)[0] if ours else page.attention(q, k, v, dropout)

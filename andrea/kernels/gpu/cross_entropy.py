@@ -23,6 +23,13 @@ LOG2_E, LN_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453
 
 
 @triton.jit
+def read(row_ptr, columns, V: tl.constexpr, COLUMNS: tl.constexpr):
+    """Logits, -inf where there are none. The padding is read too: 16 bytes at a time end where it ends, not at V."""
+    z = tl.load(row_ptr + columns, columns < COLUMNS, 0).to(tl.float32)
+    return tl.where(columns < V, z, -float("inf"))
+
+
+@triton.jit
 def kernel(z_ptr, targets_ptr, dz_ptr, losses_ptr, stride, w, V: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     """One row: first maximum and sum, then loss and gradient. A row is short enough that its second reading comes from a cache."""
     row = tl.program_id(0).to(tl.int64)
@@ -31,7 +38,7 @@ def kernel(z_ptr, targets_ptr, dz_ptr, losses_ptr, stride, w, V: tl.constexpr, C
     top, total = -float("inf"), 0.0
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        z = tl.load(z_ptr + row * stride + columns, columns < V, -float("inf")).to(tl.float32)
+        z = read(z_ptr + row * stride, columns, V, COLUMNS)
         new = tl.maximum(top, tl.max(z, 0))
         total = total * tl.exp2((top - new) * LOG2_E) + tl.sum(tl.exp2((z - new) * LOG2_E), 0)
         top = new
@@ -42,7 +49,7 @@ def kernel(z_ptr, targets_ptr, dz_ptr, losses_ptr, stride, w, V: tl.constexpr, C
     tl.store(losses_ptr + row, tl.where(counts, loss, 0))
     for start in range(0, COLUMNS, BLOCK):  # with the padding, whose gradient is 0
         columns = start + tl.arange(0, BLOCK)
-        z = tl.load(z_ptr + row * stride + columns, columns < V, -float("inf")).to(tl.float32)
+        z = read(z_ptr + row * stride, columns, V, COLUMNS)
         dz = tl.exp2((z - top) * LOG2_E) * ((1 + 2 * w * l) / total) - tl.where(columns == target, 1.0, 0.0)
         tl.store(dz_ptr + row * stride + columns, tl.where(counts, dz, 0), columns < COLUMNS)
 

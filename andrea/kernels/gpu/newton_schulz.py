@@ -10,7 +10,7 @@ from torch import Tensor
 
 from andrea.kernels.gpu.launch import dot, launch
 
-TILE, DEPTH = 64, 64  # of the result, and of the sum, at a time
+TILE = 64  # rows and columns of the result that a program makes
 
 
 @triton.jit
@@ -47,9 +47,8 @@ def symmetric(X: Tensor, C: Tensor | None = None, alpha: float = 1.0, beta: floa
     Y = torch.empty(N, m, m, dtype=X.dtype, device=X.device)
     tiles = triton.cdiv(m, TILE)
     C = None if C is None else C.contiguous()
-    launch(
-        kernel, (tiles, tiles, N), X, C, Y, alpha, beta, m, n, *X.stride(), ADD=C is not None, TILE=TILE, DEPTH=DEPTH, num_stages=3
-    )  # fmt: skip
+    depth = 64 if X.itemsize == 2 else 32  # of the sum at a time; float32 takes twice the room
+    launch(kernel, (tiles, tiles, N), X, C, Y, alpha, beta, m, n, *X.stride(), ADD=C is not None, TILE=TILE, DEPTH=depth, num_stages=3)
     return Y
 
 
