@@ -56,7 +56,9 @@ def compiled(call: tuple[Any, tuple[Any, ...], dict[str, Any]], arch: int, folde
     usage = read("cuobjdump", "--dump-resource-usage", file)
     number = lambda what: int(re.search(rf"{what}:(\d+)", usage)[1])
     name = f"{kernel.fn.__module__.rsplit('.', 1)[1]}.{kernel.fn.__name__}"
-    return Compiled(name, arch, made.asm["ptx"], read("nvdisasm", "--print-code", file), number("REG"), number("STACK"), made.metadata.shared)
+    return Compiled(
+        name, arch, made.asm["ptx"], read("nvdisasm", "--print-code", file), number("REG"), number("STACK"), made.metadata.shared
+    )
 
 
 def read(tool: str, *args: Any) -> str:
@@ -80,8 +82,8 @@ def calls(dtype: torch.dtype, d_head: int = 64) -> list[tuple[Any, tuple[Any, ..
         layer_norm.layer_norm(x, gamma, gamma), layer_norm.layer_norm_backward(x, x, gamma)
         layer_norm.add_layer_norm(x, x, gamma, gamma), layer_norm.add_layer_norm_backward(x, x, x, gamma)
         cross_entropy.linear_cross_entropy(x[None], W, ids, 0.0, dtype, 8)
-        y, l = attention.flash(q, k, v)
-        attention.flash_backward(y, q, k, v, y, l)
+        y, lse = attention.flash(q, k, v)
+        attention.flash_backward(y, q, k, v, y, lse)
         embedding.embedding(ids, W), embedding.embedding_backward(torch.zeros(1, 8, 768), ids, 8449)
         square = newton_schulz.symmetric(qkv[:, :768, :768])
         newton_schulz.symmetric(square, square, 2.0, 0.5)

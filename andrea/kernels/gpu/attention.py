@@ -1,12 +1,13 @@
-"""Causal attention without the matrix of weights. ../attention.py has the formula; Dao et al. 2022, arXiv:2205.14135, the order of the sums.
+"""Causal attention without the matrix of weights. ../attention.py has the formula, Dao et al. 2022, arXiv:2205.14135, the order of sums.
 
 A program takes ROWS queries and walks over the keys they see, COLUMNS at a time. With the scores s of one tile and the largest and the
 sum of all before it,
 
     top' = max(top, max s),   p = 2^(s - top'),   sum' = sum 2^(top - top') + sum p,   y' = y 2^(top - top') + p v
 
-and y / sum is the answer: scores are in units of log 2, so that one instruction is the exponential. Kept for backward is l = top + log2 sum
-of every query; then P = 2^(s - l) at once. There dq is the walk of a query's program over keys, and dk, dv that of a key's over queries.
+and y / sum is the answer: scores are in units of log 2, so that one instruction is the exponential. Kept for backward is
+lse = top + log2 sum of every query; then P = 2^(s - lse) at once. There dq is the walk of a query's program over keys, and dk, dv that of
+a key's over queries.
 """
 
 import torch
@@ -36,7 +37,7 @@ def write(ptr, rows, stride, T, value, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, y_ptr, l_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    q_ptr, k_ptr, v_ptr, y_ptr, lse_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
     T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     i, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -56,12 +57,12 @@ def forward_kernel(
         y = y * faded[:, None] + dot(p.to(v.dtype), v)
         top = new
     write(y_ptr + there, queries, out_t, T, y / total[:, None], K, BLOCK_K)
-    tl.store(l_ptr + head * T + queries, top + tl.log2(total), queries < T)
+    tl.store(lse_ptr + head * T + queries, top + tl.log2(total), queries < T)
 
 
 @triton.jit
 def queries_kernel(
-    dy_ptr, q_ptr, k_ptr, v_ptr, y_ptr, l_ptr, inner_ptr, dq_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    dy_ptr, q_ptr, k_ptr, v_ptr, y_ptr, lse_ptr, inner_ptr, dq_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
     T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """dq, and for the other kernel inner = sum(dP P) = sum(dy y) of every query."""
@@ -69,7 +70,7 @@ def queries_kernel(
     here, there = head // H * in_b + head % H * in_h, head // H * out_b + head % H * out_h
     queries = i * ROWS + tl.arange(0, ROWS)
     q, dy = read(q_ptr + here, queries, in_t, T, K, BLOCK_K), read(dy_ptr + there, queries, out_t, T, K, BLOCK_K)
-    l = tl.load(l_ptr + head * T + queries, queries < T, 0)
+    lse = tl.load(lse_ptr + head * T + queries, queries < T, 0)
     inner = tl.sum(dy.to(tl.float32) * read(y_ptr + there, queries, out_t, T, K, BLOCK_K).to(tl.float32), 1)
     tl.store(inner_ptr + head * T + queries, inner, queries < T)
     dq = tl.zeros([ROWS, BLOCK_K], tl.float32)
@@ -77,7 +78,7 @@ def queries_kernel(
         keys = start + tl.arange(0, COLUMNS)
         k, v = read(k_ptr + here, keys, in_t, T, K, BLOCK_K), read(v_ptr + here, keys, in_t, T, K, BLOCK_K)
         s = dot(q, tl.trans(k)) * (scale * LOG2_E)
-        P = tl.where(keys[None, :] <= queries[:, None], tl.exp2(s - l[:, None]), 0)
+        P = tl.where(keys[None, :] <= queries[:, None], tl.exp2(s - lse[:, None]), 0)
         dS = P * (dot(dy, tl.trans(v)) - inner[:, None])
         dq += dot(dS.to(k.dtype), k)
     write(dq_ptr + there, queries, out_t, T, dq * scale, K, BLOCK_K)
@@ -85,7 +86,7 @@ def queries_kernel(
 
 @triton.jit
 def keys_kernel(
-    dy_ptr, q_ptr, k_ptr, v_ptr, l_ptr, inner_ptr, dk_ptr, dv_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
+    dy_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, inner_ptr, dk_ptr, dv_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, scale,
     T: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     j, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -96,10 +97,10 @@ def keys_kernel(
     for start in range(0 if INTERPRETED else j * COLUMNS // ROWS * ROWS, T, ROWS):  # from the first query that sees one of these keys
         queries = start + tl.arange(0, ROWS)
         q, dy = read(q_ptr + here, queries, in_t, T, K, BLOCK_K), read(dy_ptr + there, queries, out_t, T, K, BLOCK_K)
-        l = tl.load(l_ptr + head * T + queries, queries < T, 0)
+        lse = tl.load(lse_ptr + head * T + queries, queries < T, 0)
         inner = tl.load(inner_ptr + head * T + queries, queries < T, 0)
         s = dot(k, tl.trans(q)) * (scale * LOG2_E)  # (keys, queries): all is transposed here, so that no tile has to be turned
-        P = tl.where(keys[:, None] <= queries[None, :], tl.exp2(s - l[None, :]), 0)
+        P = tl.where(keys[:, None] <= queries[None, :], tl.exp2(s - lse[None, :]), 0)
         dv += dot(P.to(dy.dtype), dy)
         dS = P * (dot(v, tl.trans(dy)) - inner[None, :])
         dk += dot(dS.to(q.dtype), q)
@@ -129,27 +130,27 @@ def shape(q: Tensor) -> dict[str, int]:
 
 @torch.library.custom_op("andrea::attention", mutates_args=())
 def flash(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """y (B, H, T, K), and l (B, H, T) float32."""
+    """y (B, H, T, K), and lse (B, H, T) float32."""
     B, H, T, K = q.shape
     q, k, v = together(q, k, v)
-    y, l = heads_last(q), torch.empty(B, H, T, dtype=torch.float32, device=q.device)
+    y, lse = heads_last(q), torch.empty(B, H, T, dtype=torch.float32, device=q.device)
     strides = (*q.stride()[:3], *y.stride()[:3])
     sizes = shape(q)
-    launch(forward_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), q, k, v, y, l, *strides, H, K**-0.5, **sizes)
-    return y, l
+    launch(forward_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), q, k, v, y, lse, *strides, H, K**-0.5, **sizes)
+    return y, lse
 
 
 @torch.library.custom_op("andrea::attention_backward", mutates_args=())
-def flash_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, l: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def flash_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     B, H, T, K = q.shape
     q, k, v = together(q, k, v)
     dq, dk, dv = (heads_last(t) for t in (q, k, v))
     dy, y = (t if t.stride() == dq.stride() else heads_last(t).copy_(t) for t in (dy, y))
-    inner, strides = torch.empty_like(l), (*q.stride()[:3], *dq.stride()[:3])
+    inner, strides = torch.empty_like(lse), (*q.stride()[:3], *dq.stride()[:3])
     args, sizes = (*strides, H, K**-0.5), shape(q)
-    launch(queries_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), dy, q, k, v, y, l, inner, dq, *args, **sizes)
+    launch(queries_kernel, (triton.cdiv(T, sizes["ROWS"]), B * H), dy, q, k, v, y, lse, inner, dq, *args, **sizes)
     sizes["ROWS"] //= 2  # this one has two sums to hold
-    launch(keys_kernel, (triton.cdiv(T, sizes["COLUMNS"]), B * H), dy, q, k, v, l, inner, dk, dv, *args, **sizes)
+    launch(keys_kernel, (triton.cdiv(T, sizes["COLUMNS"]), B * H), dy, q, k, v, lse, inner, dk, dv, *args, **sizes)
     return dq, dk, dv
 
 
@@ -158,7 +159,7 @@ def _(q, k, v):
     return heads_last(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-flash_backward.register_fake(lambda dy, q, k, v, y, l: (heads_last(q), heads_last(k), heads_last(v)))
+flash_backward.register_fake(lambda dy, q, k, v, y, lse: (heads_last(q), heads_last(k), heads_last(v)))
 
 
 def keep(ctx, inputs, output):

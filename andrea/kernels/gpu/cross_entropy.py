@@ -1,8 +1,8 @@
 """The unembedding and the cross-entropy of its logits in one. ../cross_entropy.py has the formula; with a z-loss (Chowdhery et al. 2022,
 arXiv:2204.02311, section 5) it is
 
-    forward    loss_i = l_i - z_i[target_i] + w l_i^2,   l = logsumexp(z)
-    backward   dz_i = dloss_i ((1 + 2 w l_i) softmax(z_i) - onehot(target_i))
+    forward    loss_i = lse_i - z_i[target_i] + w lse_i^2,   lse = logsumexp(z)
+    backward   dz_i = dloss_i ((1 + 2 w lse_i) softmax(z_i) - onehot(target_i))
 
 Logits come ROWS targets at a time, in the type of the product, and their gradient is written over them by the kernel that takes the
 loss: float32 logits are never there, and what backward needs is two products.
@@ -43,14 +43,14 @@ def kernel(z_ptr, targets_ptr, dz_ptr, losses_ptr, stride, w, V: tl.constexpr, C
         total = total * tl.exp2((top - new) * LOG2_E) + tl.sum(tl.exp2((z - new) * LOG2_E), 0)
         top = new
         z_target += tl.sum(tl.where(columns == target, z, 0), 0)
-    l = top + tl.log2(total) * LN_2
+    lse = top + tl.log2(total) * LN_2
     counts = target != IGNORED
-    loss = tl.where((target >= 0) & (target < V), l - z_target + w * l * l, float("nan"))  # a target that is no column
+    loss = tl.where((target >= 0) & (target < V), lse - z_target + w * lse * lse, float("nan"))  # a target that is no column
     tl.store(losses_ptr + row, tl.where(counts, loss, 0))
     for start in range(0, COLUMNS, BLOCK):  # with the padding, whose gradient is 0
         columns = start + tl.arange(0, BLOCK)
         z = read(z_ptr + row * stride, columns, V, COLUMNS)
-        dz = tl.exp2((z - top) * LOG2_E) * ((1 + 2 * w * l) / total) - tl.where(columns == target, 1.0, 0.0)
+        dz = tl.exp2((z - top) * LOG2_E) * ((1 + 2 * w * lse) / total) - tl.where(columns == target, 1.0, 0.0)
         tl.store(dz_ptr + row * stride + columns, tl.where(counts, dz, 0), columns < COLUMNS)
 
 
