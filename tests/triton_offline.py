@@ -33,7 +33,14 @@ class Compiled:
         return len(re.findall(rf"\b{instruction}", self.sass))
 
 
-def compiled(call: tuple[Any, tuple[Any, ...], dict[str, Any]], arch: int, folder: Path) -> Compiled:
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a kernel, what it was called with, and its constants
+
+
+def page(call: Call) -> str:
+    return str(call[0].fn.__module__).rsplit(".", 1)[1]
+
+
+def compiled(call: Call, arch: int, folder: str) -> Compiled:
     kernel, args, constants = call
     options = {key: constants[key] for key in ("num_warps", "num_stages") if key in constants}
     names = [p.name for p in kernel.params]
@@ -51,11 +58,11 @@ def compiled(call: tuple[Any, tuple[Any, ...], dict[str, Any]], arch: int, folde
         if isinstance(value, Tensor) or (signature[name] in ("i32", "i64") and value % 16 == 0):
             known[(place,)] = ALIGNED
     made = triton.compile(ASTSource(kernel, signature, fixed, known), GPUTarget("cuda", arch, 32), options)
-    file = folder / f"{made.metadata.name}-{arch}.cubin"
+    file = Path(folder) / f"{made.metadata.name}-{arch}.cubin"
     file.write_bytes(made.asm["cubin"])
     usage = read("cuobjdump", "--dump-resource-usage", file)
     number = lambda what: int(re.search(rf"{what}:(\d+)", usage)[1])
-    name = f"{kernel.fn.__module__.rsplit('.', 1)[1]}.{kernel.fn.__name__}"
+    name = f"{page(call)}.{kernel.fn.__name__}"
     return Compiled(
         name, arch, made.asm["ptx"], read("nvdisasm", "--print-code", file), number("REG"), number("STACK"), made.metadata.shared
     )
@@ -65,13 +72,13 @@ def read(tool: str, *args: Any) -> str:
     return subprocess.run([TOOLS / tool, *args], capture_output=True, text=True, check=True).stdout
 
 
-def calls(dtype: torch.dtype, d_head: int = 64) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+def calls(dtype: torch.dtype, d_head: int = 64) -> list[Call]:
     """What every operation launches, both directions, for sizes of andrea-120m; nothing runs."""
-    launched: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+    launched: list[Call] = []
     pages = (adamw, attention, cross_entropy, embedding, gelu, layer_norm, newton_schulz)
-    kept = [page.launch for page in pages]
-    for page in pages:
-        page.launch = lambda kernel, grid, *args, **constants: launched.append((kernel, args, constants))
+    kept = [module.launch for module in pages]
+    for module in pages:
+        module.launch = lambda kernel, grid, *args, **constants: launched.append((kernel, args, constants))
     try:
         x, wide, bias = torch.zeros(8, 768, dtype=dtype), torch.zeros(8, 3072, dtype=dtype), torch.zeros(3072)
         gamma, ids = torch.zeros(768), torch.zeros(1, 8, dtype=torch.long)
@@ -89,6 +96,6 @@ def calls(dtype: torch.dtype, d_head: int = 64) -> list[tuple[Any, tuple[Any, ..
         newton_schulz.symmetric(square, square, 2.0, 0.5)
         adamw.adamw([gamma], [gamma], [gamma], [gamma], [torch.ones(())], 1e-3, 0.9, 0.95, 1e-8, 0.1)
     finally:
-        for page, launch in zip(pages, kept, strict=True):
-            page.launch = launch
+        for module, launch in zip(pages, kept, strict=True):
+            module.launch = launch
     return launched
