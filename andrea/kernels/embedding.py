@@ -11,7 +11,7 @@ from andrea.kernels.dtypes import LOOPED
 
 
 def reference(ids: Tensor, W: Tensor) -> Tensor:
-    return F.one_hot(ids, len(W)).to(W.dtype) @ W
+    return W[ids]
 
 
 def reference_backward(ids: Tensor, W: Tensor, dy: Tensor) -> Tensor:
