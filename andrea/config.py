@@ -143,7 +143,7 @@ class TrainConfig:
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
-    kernels: Literal["auto", "torch"] = "auto"  # the fastest that run here, or torch's own operations
+    kernels: Literal["auto", "torch", "triton", "mixed"] = "auto"  # the fastest here, torch's own, ours for a GPU, those but for attention
     recompute: Literal["auto", "on", "off"] = "auto"  # activations again in backward, block by block; auto: where memory wants it
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ def change(path, *keys, to):
         (("resolved", "steps"), None, "steps is None; wanted int"),
         (("resolved", "threads"), 10**9, "threads is 1000000000; wanted 1 to 4096"),
         (("resolved", "micro_batch"), 0, "micro_batch is 0; wanted 1 to"),
-        (("resolved", "kernels"), "cuda", "kernels is 'cuda'; wanted torch or cpu"),
+        (("resolved", "kernels"), "cuda", "kernels is 'cuda'; wanted torch or cpu or triton or mixed"),
         (("resolved", "dtype"), "load", "dtype is 'load'; wanted float32 or bfloat16"),
         (("provenance",), None, "provenance is None"),
         (("format_version",), [[]] * 10**5, "format_version"),

@@ -12,8 +12,9 @@ import pytest
 import torch
 from reference import tiny
 
+from andrea import kernels
 from andrea.config import OptimConfig
-from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, attention, choose, cross_entropy, dropout, gelu, loops, rotary
+from andrea.kernels import BY_NAME, CPU, REFERENCE, TORCH, adamw, attention, choose, cross_entropy, dropout, embedding, gelu, loops, rotary
 from andrea.kernels.newton_schulz import newton_schulz
 from andrea.kernels.newton_schulz import reference as polar
 from andrea.model import Transformer
@@ -174,6 +175,31 @@ def test_turned_queries_and_keys_know_distances_alone():
     assert torch.equal(v, same[0, :, 16:])
 
 
+def test_the_embedding_counts_every_time_that_a_token_comes():
+    W, ids, dy = (
+        torch.randn(7, 3, dtype=torch.float64, requires_grad=True),
+        torch.tensor([[1, 4, 1], [1, 0, 6]]),
+        torch.randn(2, 3, 3).double(),
+    )
+    y = embedding.embedding(ids, W)
+    torch.testing.assert_close(y, embedding.reference(ids, W))
+    torch.testing.assert_close(torch.autograd.grad(y, W, dy)[0], embedding.reference_backward(ids, W.detach(), dy))
+
+
+def test_adamw_of_torch_is_the_formula():
+    torch.manual_seed(0)
+    held, grads = [[torch.randn(shape) for shape in ((3,), (42, 6))] for _ in range(2)]
+    ours = [held, [torch.zeros_like(p) for p in held], [torch.zeros_like(p) for p in held]]
+    exact = [[t.double() for t in some] for some in ours]
+    for t in (1.0, 2.0, 3.0):
+        numbers = [torch.full((), t) for _ in held], 1e-2, 0.9, 0.999, 1e-8, 0.1
+        adamw.adamw(ours[0], grads, *ours[1:], *numbers)
+        adamw.reference(exact[0], [g.double() for g in grads], *exact[1:], *numbers)
+    for some, wanted in zip(ours, exact, strict=True):
+        for got, should in zip(some, wanted, strict=True):
+            close(got, should, torch.float32)
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 6, 6), (2, 42, 123), (2, 123, 42), (1, 64, 256)])
 def test_newton_schulz_keeps_directions_and_brings_singular_values_near_1(shape):
     torch.manual_seed(0)
@@ -257,7 +283,38 @@ def test_which_kernels_is_a_matter_of_the_device():
     assert choose("cpu", False)[0] == "cpu"
     assert choose("cpu", True)[0] == choose("cuda", False)[0] == choose("mps", False)[0] == "torch"
     assert choose("cpu", False, "torch") == ("torch", "asked for")
-    assert set(BY_NAME) == {"torch", "cpu"}
+    assert set(BY_NAME) == {"torch", "cpu", "triton", "mixed"}
+
+
+def test_kernels_for_a_gpu_that_do_not_run_here_are_refused_with_the_reason(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: name)
+    for name in ("triton", "mixed"):
+        with pytest.raises(ValueError, match=f"kernels={name} do not run here: .* for a GPU and the device is cpu .*; kernels=auto takes"):
+            choose("cpu", False, name)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="Triton is not installed"):
+        choose("cuda", True, "triton")
+
+
+def test_a_kernel_that_fails_is_a_reason(monkeypatch):
+    def fails(x):
+        raise RuntimeError("no C compiler\nand more")
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(kernels, "find_spec", lambda name: name)
+    monkeypatch.setattr(gelu, "gelu_on_gpu", fails)
+    assert kernels.lacking("triton", "cpu") == "the smallest of Triton's kernels failed: no C compiler"
+
+
+def test_auto_on_a_gpu_is_what_was_measured_there(monkeypatch):
+    name, why = kernels.fastest("NVIDIA X1", "cuda", True)
+    assert name == "torch" and "has not been measured" in why
+    monkeypatch.setitem(kernels.FASTEST, ("NVIDIA X1", True), "mixed")
+    monkeypatch.setattr(kernels, "lacking", lambda name, device: "")
+    assert kernels.fastest("NVIDIA X1", "cuda", True) == ("mixed", "the fastest on NVIDIA X1, as benchmarks/gpu.py measured")
+    monkeypatch.setattr(kernels, "lacking", lambda name, device: "it rains")
+    assert kernels.fastest("NVIDIA X1", "cuda", True) == ("torch", "the vendor's own; mixed are faster on NVIDIA X1, but it rains")
 
 
 def test_without_numba_torch_does_it_and_the_reason_is_told():

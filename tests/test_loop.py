@@ -163,6 +163,21 @@ def test_a_run_of_the_first_version_goes_on_by_the_optimizer_it_began_with(tmp_p
     assert isinstance(events[-1], Finished)
 
 
+def test_a_run_with_kernels_for_a_gpu_goes_on_where_none_is(tmp_path, text_file, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    stop = Flag()
+    for event in train(small(text_file), tmp_path / "run", stop):
+        if isinstance(event, StepDone) and event.step == 5:
+            stop.set()
+    path = tmp_path / "run/run.json"
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored["resolved"]["kernels"] = "triton"
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    events = list(resume(tmp_path / "run"))
+    assert {c.name: c.value for c in pick(events, Chosen)[0].choices}["kernels"] == "cpu"
+    assert isinstance(events[-1], Finished)
+
+
 def test_accumulating_changes_nothing_but_rounding(tmp_path, text_file):
     for micro in (1, 8):
         list(train(small(text_file, changes=(f"micro_batch={micro}", "dtype=float32")), tmp_path / str(micro)))

@@ -45,6 +45,12 @@ def attention_on_cpu(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> T
     return Chunks.apply(q, k, v, dropout) if whole else attention(q, k, v, dropout)
 
 
+def attention_on_gpu(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+    from andrea.kernels.gpu import attention as page
+
+    return page.attention(q, k, v, dropout)
+
+
 class Chunks(torch.autograd.Function):
     """The same for a CPU, S = T, as plain matrix products of CHUNK queries with the keys they see, and loops.py between them.
 

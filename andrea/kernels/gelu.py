@@ -33,6 +33,12 @@ def gelu_on_cpu(x: Tensor) -> Tensor:
     return GeluOnCPU.apply(x) if x.dtype in LOOPED else gelu(x)
 
 
+def gelu_on_gpu(x: Tensor) -> Tensor:
+    from andrea.kernels.gpu import gelu as page
+
+    return page.gelu(x) if x.dtype in LOOPED else gelu(x)
+
+
 class GeluOnCPU(torch.autograd.Function):
     """The same in one pass of loops.py, float32 or bfloat16. It keeps the derivative in x's place, so that backward is one product."""
 

@@ -6,6 +6,8 @@ Each turn sends every singular value s to a s + b s^3 + c s^5. These coefficient
 leave all of them between about 0.7 and 1.2. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,12 @@ def reference(G: Tensor) -> Tensor:
     return U @ Vt
 
 
-def newton_schulz(G: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+def symmetric(X: Tensor, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
+    """X X^T, or alpha X X^T + beta C, for every X (N, m, n) with a symmetric C (N, m, m)."""
+    return X @ X.mT if C is None else torch.baddbmm(C, X, X.mT, beta=beta, alpha=alpha)
+
+
+def newton_schulz(G: Tensor, dtype: torch.dtype = torch.bfloat16, symmetric: Callable[..., Tensor] = symmetric) -> Tensor:
     """For every matrix of G (N, m, n) one with its singular vectors, and singular values near 1; (N, m, n) in `dtype`.
 
     Matrices of one shape go through together. Products are taken on the shorter side.
@@ -29,6 +36,13 @@ def newton_schulz(G: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     X = (G.mT if G.shape[-2] > G.shape[-1] else G).to(dtype)
     X = X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=SMALLEST)
     for _ in range(TURNS):
-        A = X @ X.mT
-        X = torch.baddbmm(X, torch.baddbmm(A, A, A, beta=b, alpha=c), X, beta=a)
+        A = symmetric(X)
+        X = torch.baddbmm(X, symmetric(A, A, alpha=c, beta=b), X, beta=a)
     return X.mT if G.shape[-2] > G.shape[-1] else X
+
+
+def newton_schulz_on_gpu(G: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """The same with half of every symmetric product."""
+    from andrea.kernels.gpu import newton_schulz as page
+
+    return newton_schulz(G, dtype, page.symmetric)

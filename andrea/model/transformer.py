@@ -28,6 +28,17 @@ class LayerNorm(nn.Module):
         return self.layer_norm(x, self.gamma, self.beta)
 
 
+class Embedding(nn.Embedding):
+    """The vector of each id, (..., D)."""
+
+    def __init__(self, n: int, d_model: int, kernels: Kernels):
+        super().__init__(n, d_model)
+        self.embedding = kernels.embedding
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.embedding(ids, self.weight)
+
+
 class Block(nn.Module):
     """Pre-norm: each sublayer reads the normalised stream and adds what it has to say to the stream itself."""
 
@@ -83,8 +94,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, kernels: Kernels = TORCH):
         super().__init__()
         c = self.config = config
-        self.token_embed = nn.Embedding(c.vocab_size, c.d_model)
-        self.position_embed = nn.Embedding(c.context, c.d_model) if c.positions == "learned" else None
+        self.token_embed = Embedding(c.vocab_size, c.d_model, kernels)
+        self.position_embed = Embedding(c.context, c.d_model, kernels) if c.positions == "learned" else None
         self.drop = Dropout(c.dropout, kernels)
         self.blocks = nn.ModuleList(BLOCKS[c.norm, c.residual](c, kernels) for _ in range(c.n_layer))
         self.final_norm = LayerNorm(c.d_model, kernels) if c.norm == "pre" else nn.Identity()

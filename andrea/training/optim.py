@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from andrea.config import OptimConfig
 from andrea.files import Damaged
-from andrea.kernels.newton_schulz import newton_schulz
+from andrea.kernels import TORCH, Kernels
 
 KEPT = {"adamw": ("exp_avg", "exp_avg_sq", "step"), "muon": ("momentum",)}  # state of every parameter, by the group's rule
 TOGETHER = 2**24  # values of matrices of one shape that go through Newton-Schulz at a time: small ones gain by it, large ones take room
 
 
-def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.float32) -> "Optimizer":
+def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.float32, kernels: Kernels = TORCH) -> "Optimizer":
     """Every distinct parameter in the first group that takes it. Muon's products are taken in `dtype`."""
     groups = (  # (rule, which parameters, learning rate / the schedule's, whether weight decay holds)
         ("muon", lambda name, p: c.name == "muon" and name.startswith("blocks.") and p.ndim == 2, c.matrix_lr / c.lr, True),
@@ -36,6 +36,7 @@ def optimizer_for(model: nn.Module, c: OptimConfig, dtype: torch.dtype = torch.f
         ],
         c,
         dtype,
+        kernels,
     )
 
 
@@ -45,10 +46,10 @@ class Optimizer:
     Not a torch.optim.Optimizer: making one imports torch._dynamo, a second of every start.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], c: OptimConfig, dtype: torch.dtype):
+    def __init__(self, groups: Iterable[dict[str, Any]], c: OptimConfig, dtype: torch.dtype, kernels: Kernels = TORCH):
         self.param_groups = [{"lr": c.lr, **group} for group in groups]
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
-        self.c, self.dtype = c, dtype
+        self.c, self.dtype, self.kernels = c, dtype, kernels
 
     @torch.no_grad()
     def begin(self) -> None:
@@ -73,21 +74,8 @@ class Optimizer:
         c, held = self.c, group["params"]
         first, second, steps = ([self.state[p][key] for p in held] for key in KEPT["adamw"])
         torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(
-            held,
-            [p.grad for p in held],
-            first,
-            second,
-            [],
-            steps,
-            lr=group["lr"] * group["times"],
-            beta1=c.beta1,
-            beta2=c.beta2,
-            weight_decay=group["weight_decay"],
-            eps=c.eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        lr, decay = group["lr"] * group["times"], group["weight_decay"]
+        self.kernels.adamw(held, [p.grad for p in held], first, second, steps, lr, c.beta1, c.beta2, c.eps, decay)
 
     def muon(self, group: dict[str, Any]) -> None:
         """Nesterov momentum, made orthogonal: a matrix (m, n) moves by the rate times sqrt(max(1, m / n)) along every direction."""
@@ -103,7 +91,7 @@ class Optimizer:
         for held in by_shape.values():
             at_once = max(1, TOGETHER // held[0][0].numel())
             for some in (held[i : i + at_once] for i in range(0, len(held), at_once)):
-                steps = newton_schulz(torch.stack([grad.lerp(momentum, mu) for _, grad, momentum, _ in some]), self.dtype)
+                steps = self.kernels.newton_schulz(torch.stack([grad.lerp(momentum, mu) for _, grad, momentum, _ in some]), self.dtype)
                 for (target, _, _, size), step in zip(some, steps, strict=True):
                     target.add_(step, alpha=-size)
 

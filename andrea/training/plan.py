@@ -73,7 +73,7 @@ def tokens_per_pass(c: RunConfig, device: str) -> int:
 def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str = "torch", recompute: bool = False) -> dict[str, int]:
     """Bytes that a run takes at its peak, by item: accounting's sums, the twin that measures the speed, the allowances.
 
-    The kernels for a CPU keep attention's weights, half of T^2 for a head, and of the logits only their gradient.
+    The kernels for a CPU keep attention's weights, half of T^2 for a head; they and Triton's keep of the logits only their gradient.
     Muon has one moment for AdamW's two, and its products take the room of the other. To recompute, a block keeps what it read, float32,
     and one block at a time has all the rest.
     """
@@ -86,6 +86,7 @@ def memory_needed(c: RunConfig, rows: int, device: str, dtype: str, kernels: str
         items["activations"] = one["activations"] + rows * T * m.n_layer * 4 * m.d_model
     if kernels == "cpu":
         items["attention_weights"] = rows * at_once * m.n_head * T * (T + min(T, CHUNK)) // 2 * value
+    if kernels != "torch":
         items["logits"] = rows * T * m.vocab_size * value
     total = sum(items.values())
     twin = 0 if c.train.steps else items["weights"]

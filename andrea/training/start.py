@@ -97,7 +97,7 @@ def resume(
         raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
     moved = device is not None and device != resolved["device"]
     resolved["device"] = choose_device(device or resolved["device"]).value
-    if resolved["kernels"] == "cpu":
+    if resolved["kernels"] == "cpu" or kernels.lacking(resolved["kernels"], resolved["device"]):
         resolved["kernels"], _ = kernels.choose(resolved["device"], resolved["compile"])
     folder, skipped = checkpoint.search(run)
     if skipped and not folder:
@@ -253,7 +253,7 @@ def settle_steps(s: Setting, state: State, evaluation_seconds: float, until: dat
         with generators_kept(s.resolved["device"]):
             twin = copy.deepcopy(state.model)
             losses = torch.compile(twin, dynamic=False) if s.resolved["compile"] else twin
-            spoilt = State(twin, optimizer_for(twin, s.config.optim, dtype_of(s.resolved)))
+            spoilt = State(twin, optimizer_for(twin, s.config.optim, dtype_of(s.resolved), kernels.BY_NAME[s.resolved["kernels"]]))
             budget = clock.left if clock else c.minutes * 60
             s.resolved["steps"] = 1_000_000  # of no consequence: a learning rate for the twin
             began = perf_counter()

@@ -45,10 +45,11 @@ def dtype_of(resolved: dict[str, Any]) -> torch.dtype:
 def begin(config: RunConfig, resolved: dict[str, Any]) -> State:
     """The state before the first step: the seed decides it, and leaves torch's generators where training draws on."""
     torch.manual_seed(config.train.seed)
-    model = Transformer(config.model, kernels.BY_NAME[resolved["kernels"]]).to(resolved["device"])
+    made_of = kernels.BY_NAME[resolved["kernels"]]
+    model = Transformer(config.model, made_of).to(resolved["device"])
     for block in model.blocks if resolved["recompute"] else ():  # it keeps what it read. Chen et al. 2016, arXiv:1604.06174
         block.forward = partial(checkpointed, block.forward, use_reentrant=False)
-    return State(model, optimizer_for(model, config.optim, dtype_of(resolved)))
+    return State(model, optimizer_for(model, config.optim, dtype_of(resolved), made_of))
 
 
 def put_back(state: State, folder: Path | None, config: RunConfig, resolved: dict[str, Any], moved: bool = False) -> None:
