@@ -50,11 +50,9 @@ def edited(model: Transformer, edits: Mapping[str, Edit]) -> Iterator[None]:
         for address, edit in edits.items():
             base, head = check(model, address)
             kind = base.rpartition(".")[2]
-            if base not in found or (
-                base != "embed" and kind not in ("attn", "mlp", "attend", "q", "k", "v", "act") and not kind.isdecimal()
-            ):
+            if not (kind in EDITABLE or kind.isdecimal()):
                 raise ValueError(
-                    f"{address!r} cannot be edited; what can: embed, blocks.i, and its attn, attn.attend, attn.q, mlp, mlp.act"
+                    f"{address!r} cannot be edited; what can: embed, blocks.0, and in it attn, attn.attend, q, k, v, mlp, mlp.act"
                 )
             undo.enter_context(watching(found[base], edit if head is None else for_head(head, edit)))
         yield

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from andrea.evaluate import TokenSequence, spread, windows
 from andrea.insight.edit import edited, skip
 from andrea.insight.lens import BATCH, entropy_bits, lens
 from andrea.insight.trace import Trace, as_rows, evaluating, module_at, stations, sublayers, trace
@@ -134,12 +136,6 @@ class Head:
     copying: float
     entropy: float  # mean over q >= 1, of ln(q + 1)
 
-    @property
-    def kind(self) -> str:
-        """The largest of the scores where it is above a half, else `mixed`: half of the attention is what we ask of a name."""
-        name = max(SCORES, key=lambda score: getattr(self, score))
-        return name if getattr(self, name) > 0.5 else "mixed"
-
 
 SCORES = ("previous", "duplicate", "induction", "first")
 
@@ -155,6 +151,11 @@ class Heads:
     @property
     def repeats_help(self) -> float:
         return self.loss_second - self.loss_first
+
+    def kind(self, head: Head) -> str:
+        """The largest of the scores, where it is a quarter or more and five times the uniform value; else `mixed`. The limits are ours."""
+        name = max(SCORES, key=lambda score: getattr(head, score))
+        return name if getattr(head, name) >= max(0.25, 5 * self.uniform[name]) else "mixed"
 
 
 def repeated(model: Transformer, n: int, rows: int, opening: int, seed: int = 0) -> Tensor:
@@ -244,6 +245,15 @@ def row_losses(model: Transformer, rows: Tensor, batch: int = 8) -> Tensor:
     rows = as_rows(model, rows)
     with evaluating(model):
         return torch.cat([model(part[:, :-1], part[:, 1:]).double().mean(1).cpu() for part in rows.split(batch)])
+
+
+def held_out(tokens: TokenSequence, context: int, n: int) -> Tensor:
+    """Up to n windows of the validation split, at equal distances, (n, T + 1) with T the context, or less where the split is shorter."""
+    T = min(context, len(tokens) - 1)
+    if T < 1:
+        raise ValueError(f"the validation split has {len(tokens)} tokens; it takes 2 to predict one")
+    whole = [(start, start + T + 1) for start, stop in windows(len(tokens), T) if stop - start == T + 1]
+    return torch.tensor(np.stack([tokens.read(start, stop) for start, stop in spread(whole, n)]).astype(np.int64))
 
 
 class Depth(NamedTuple):

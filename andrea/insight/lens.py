@@ -218,10 +218,8 @@ def directions(seen: Trace, w: Tensor, position: int, row: int = 0) -> tuple[dic
     betas = torch.zeros(len(w), dtype=torch.float64, device=w.device)
     states, found = stations(len(model.blocks)), {}
     if c.norm == "pre":
-        u, betas = (
-            back(u, at(states[-1]), module_at(model, "final_norm")),
-            betas + u @ module_at(model, "final_norm").beta.detach().double(),
-        )
+        norm = module_at(model, "final_norm")
+        betas, u = u @ norm.beta.detach().double(), back(u, at(states[-1]), norm)
     for before, name in reversed(list(zip(states, names, strict=False))):
         if c.norm == "post":
             norm = module_at(model, f"{name}_norm")
