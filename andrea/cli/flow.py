@@ -17,7 +17,7 @@ def flow(
     run: Annotated[Path, Argument(help="A run folder, or its name under runs/.", show_default=False)],
     *,
     tokens: Annotated[int, Option(help="Of the run's validation text to measure on; more tells more surely which blocks matter.")] = 16_384,
-    steps: Annotated[int, Option(help="Steps that the tuned lens learns, for one of the three depths.")] = 150,
+    steps: Annotated[int, Option(help="Steps that the tuned lens learns, for one of the three depths.")] = 100,
     png: Annotated[Path | None, Option(help="Draw it, x = layer.", show_default=False)] = None,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",

@@ -20,7 +20,7 @@ def lens(
     *,
     positions: Annotated[int, Option(help="How many of the last tokens the table shows; --json has all.")] = 6,
     tuned: Annotated[bool, Option("--tuned", help="Also learn a tuned lens on the run's validation text, and compare both.")] = False,
-    steps: Annotated[int, Option(help="Steps that the tuned lens learns.")] = 150,
+    steps: Annotated[int, Option(help="Steps that the tuned lens learns.")] = 100,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from andrea.evaluate import TokenSequence, spread, windows
 from andrea.insight.edit import edited, skip
-from andrea.insight.lens import BATCH, entropy_bits, lens
+from andrea.insight.lens import BATCH, entropy_bits, lens, wide
 from andrea.insight.trace import Trace, as_rows, evaluating, module_at, stations, sublayers, trace
 from andrea.model import Transformer
 
@@ -27,7 +27,7 @@ NEAR = 0.1  # nats of KL(final || tuned lens): the prediction is made
 
 def next_token_loss(ids: Tensor) -> Callable[[Tensor], Tensor]:
     """The mean loss of predicting ids (B, T) from each other, as trace() wants its `gradient`."""
-    return lambda logits: F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+    return lambda logits: F.cross_entropy(wide(logits[:, :-1].flatten(0, 1)), ids[:, 1:].flatten())
 
 
 class Gradients(NamedTuple):
@@ -175,9 +175,7 @@ def heads(model: Transformer, n: int | None = None, rows: int = 8, opening: int 
     most = min((c.context - 1) // 2, c.vocab_size - 1)
     n = min(most, 64) if n is None else n
     if not 2 <= n <= most:
-        raise ValueError(
-            f"n={n} tokens, twice and an opening, are not 2 to {most}, as a context of {c.context} and {c.vocab_size} ids allow"
-        )
+        raise ValueError(f"n={n} is not 2 to {most}: twice n and an opening must fit the context of {c.context}, n the {c.vocab_size} ids")
     ids = as_rows(model, repeated(model, n, rows, c.vocab_size - 1 if opening is None else opening, seed))
     q = torch.arange(2 * n + 1)
     second, even = q[n + 1 :], 1 / (q + 1.0)
@@ -196,7 +194,7 @@ def heads(model: Transformer, n: int | None = None, rows: int = 8, opening: int 
             found.append(
                 Head(i, h, **{k: v.mean().item() for k, v in scores.items()}, copying=copying(seen, i, h), entropy=entropy(A).mean().item())
             )
-    losses = F.cross_entropy(seen.logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none").view(rows, 2 * n)
+    losses = F.cross_entropy(wide(seen.logits[:, :-1].flatten(0, 1)), ids[:, 1:].flatten(), reduction="none").view(rows, 2 * n)
     # the first token of the second copy comes unforeseen to anyone, so that of the first is left out as well
     return Heads(found, {k: v.item() for k, v in uniform.items()}, n, losses[:, 1:n].mean().item(), losses[:, n + 1 :].mean().item())
 
@@ -279,6 +277,6 @@ def lens_entropies(seen: Trace) -> dict[str, float]:
     """Mean entropy in bits of the logit lens at every station."""
     found = {}
     for name, state in seen.stream().items():
-        parts = [entropy_bits(lens(seen.model, part).float().log_softmax(-1)) for part in state.flatten(0, 1).split(BATCH)]
+        parts = [entropy_bits(wide(lens(seen.model, part)).log_softmax(-1)) for part in state.flatten(0, 1).split(BATCH)]
         found[name] = torch.cat(parts).mean().item()
     return found

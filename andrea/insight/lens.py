@@ -10,6 +10,7 @@ Attribution freezes the norm: P subtracts the mean and s is the standard deviati
 the logit. The lens recomputes it for every state. The two are never mixed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,16 +52,21 @@ def read(model: Transformer, state: Tensor, final: Tensor, targets: Tensor, k: i
 
 def reading(logits: Tensor, final: Tensor, targets: Tensor, k: int) -> Reading:
     """The Reading of logits (n, V)."""
-    logp, wanted = logits.float().log_softmax(-1), targets[:, None]
+    logp, wanted = wide(logits).log_softmax(-1), targets[:, None]
     p, top = logp.exp(), logp.topk(min(k, logp.shape[-1]))
     rank = (logp > logp.gather(1, wanted)).sum(1) + 1
     return Reading(
-        top.indices, top.values.exp(), entropy_bits(logp), divergence(final.float().log_softmax(-1), logp), p.gather(1, wanted)[:, 0], rank
+        top.indices, top.values.exp(), entropy_bits(logp), divergence(wide(final).log_softmax(-1), logp), p.gather(1, wanted)[:, 0], rank
     )
 
 
+def wide(x: Tensor) -> Tensor:
+    """At least float32: what is summed over the vocabulary would not survive in less."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def entropy_bits(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(-1) / torch.log(torch.tensor(2.0))
+    return -(logp.exp() * logp).sum(-1) / math.log(2)
 
 
 def divergence(logp: Tensor, logq: Tensor) -> Tensor:
@@ -86,7 +92,7 @@ class TunedLens(nn.Module):
         return states + states @ self.A.mT + self.a
 
 
-def tune(model: Transformer, rows: Tensor, steps: int = 150, tokens: int = 512, lr: float = 1e-3, seed: int = 0) -> TunedLens:
+def tune(model: Transformer, rows: Tensor, steps: int = 100, tokens: int = 512, lr: float = 1e-2, seed: int = 0) -> TunedLens:
     """Learn a tuned lens on rows (N, T) of held-out ids: least KL(final || lens), by Adam, `tokens` positions a step.
 
     The learning rate falls to 0 in a straight line. Text whose lens will be looked at must not be among the rows.

@@ -24,7 +24,7 @@ def paper_model() -> Transformer:
     model, generator = Transformer(CONFIG).double().eval(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            drawn = torch.randint(-9, 10, parameter.shape, generator=generator)
+            drawn = torch.randint(-9, 10, parameter.shape, generator=generator).double()
             small = drawn if parameter.ndim == 2 else (drawn / 3).round()
             parameter.copy_((small + 10 * name.endswith("gamma")) / 10)
     return model

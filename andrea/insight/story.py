@@ -12,7 +12,7 @@ from torch import Tensor
 
 from andrea.insight.edit import check_position
 from andrea.insight.flow import cosine
-from andrea.insight.lens import Attribution, attribute, hidden, read
+from andrea.insight.lens import Attribution, attribute, hidden, read, wide
 from andrea.insight.trace import Trace, module_at, stations, sublayers, word
 from andrea.kernels.layer_norm import EPSILON
 
@@ -32,7 +32,7 @@ def tell(seen: Trace, position: int = -1) -> dict[str, Any]:
     T = seen.ids.shape[1]
     at = position % T
     ids, words = seen.ids[0].tolist(), seen.words
-    final = seen.logits[0, at].float()
+    final = wide(seen.logits[0, at])
     answer = int(final.argmax())
     target = ids[at + 1] if at + 1 < T else answer
     asked = [answer, target]
