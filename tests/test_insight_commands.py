@@ -11,7 +11,9 @@ import torch
 from reference import random_ids, randomise, tiny
 from test_cli import andrea
 
+from andrea.cli import app
 from andrea.cli.lens import report as lens_report
+from andrea.cli.mistakes import answered
 from andrea.insight.flow import SCORES
 from andrea.insight.page import frame, page
 from andrea.insight.paper import paper
@@ -175,9 +177,12 @@ def test_the_flow_of_a_model_without_residuals_says_what_is_not_defined(tmp_path
     ],
     ids=str,
 )
-def test_a_mistake_gets_one_message(finished_run, tmp_path, arguments, message):
-    done = andrea(*(str(finished_run) if a == "RUN" else a for a in arguments), cwd=tmp_path)
-    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+def test_a_mistake_gets_one_message(finished_run, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    args = [str(finished_run) if a == "RUN" else a for a in arguments]
+    assert answered(lambda: app(args, prog_name="andrea", standalone_mode=False), "andrea --help", debug=False) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1, said
 
 
 # The page

@@ -169,11 +169,23 @@ def attribute(seen: Trace, position: int, targets: Sequence[int], row: int = 0, 
     The sum of the parts is the logit: of LayerNorm's statistics the real pass's are used, so this is a way of sharing the logit out and
     not what would happen without the part (that is edit.py's).
     """
+    return attribute_both(seen, position, targets, row)[centred]
+
+
+def attribute_both(seen: Trace, position: int, targets: Sequence[int], row: int = 0) -> tuple[Attribution, Attribution]:
+    """`attribute` as it is, and centred."""
+    logits, w = seen.logits[row, position].double(), seen.model.unembed.weight.detach()
+    chosen = torch.cat([w[list(targets)].double(), w.mean(0, keepdim=True, dtype=torch.float64)])  # the last one is the average token
+    found = shares(seen, position, row, chosen, torch.cat([logits[list(targets)], logits.mean()[None]]))
+    each = lambda values, change: {name: change(value) for name, value in values.items()}
+    changed = lambda f: Attribution(each(found.parts, f), each(found.neurons, f), found.undefined, f(found.logits))
+    return changed(lambda x: x[:-1]), changed(lambda x: x[:-1] - x[-1:])
+
+
+def shares(seen: Trace, position: int, row: int, chosen: Tensor, logits: Tensor) -> Attribution:
+    """Every part's share of chosen . (final state), for chosen (n, D)."""
     model = seen.model
     at = lambda name: seen[name][row, position].double()
-    w = model.unembed.weight.detach().double()
-    chosen = w[list(targets)] - (w.mean(0) if centred else 0)  # (n, D)
-    logits = seen.logits[row, position].double()
     toward, norms = directions(seen, chosen, position, row)
     parts: dict[str, Tensor] = {}
     neurons: dict[str, Tensor] = {}
@@ -190,8 +202,7 @@ def attribute(seen: Trace, position: int, targets: Sequence[int], row: int = 0, 
         elif name.endswith("attn"):
             z, out = seen[f"{name}.attend"][row, :, position].double(), module_at(model, name).out
             pushes = toward[name] @ out.weight.detach().double()  # (n, H K)
-            shares = (pushes.unflatten(1, z.shape) * z).sum(-1)  # (n, H)
-            parts |= {f"{name}.heads.{h}": share for h, share in enumerate(shares.T)}
+            parts |= {f"{name}.heads.{h}": share for h, share in enumerate((pushes.unflatten(1, z.shape) * z).sum(-1).T)}
             parts |= bias(name, out, toward[name])
         else:
             mlp = module_at(model, name)
@@ -199,7 +210,7 @@ def attribute(seen: Trace, position: int, targets: Sequence[int], row: int = 0, 
             parts[name] = neurons[name].sum(1)
             parts |= bias(name, mlp.down, toward[name])
     parts["norms"] = norms
-    return Attribution(parts, neurons, tuple(undefined), logits[list(targets)] - (logits.mean() if centred else 0))
+    return Attribution(parts, neurons, tuple(undefined), logits)
 
 
 def bias(name: str, linear: nn.Linear, toward: Tensor) -> dict[str, Tensor]:

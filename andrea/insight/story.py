@@ -12,7 +12,7 @@ from torch import Tensor
 
 from andrea.insight.edit import check_position
 from andrea.insight.flow import cosine
-from andrea.insight.lens import Attribution, attribute, hidden, read, wide
+from andrea.insight.lens import Attribution, attribute_both, hidden, read, wide
 from andrea.insight.trace import Trace, module_at, stations, sublayers, word
 from andrea.kernels.layer_norm import EPSILON
 
@@ -36,7 +36,7 @@ def tell(seen: Trace, position: int = -1) -> dict[str, Any]:
     answer = int(final.argmax())
     target = ids[at + 1] if at + 1 < T else answer
     asked = [answer, target]
-    raw, centred = attribute(seen, at, asked), attribute(seen, at, asked, centred=True)
+    raw, centred = attribute_both(seen, at, asked)
     names, states = sublayers(len(seen.model.blocks)), stations(len(seen.model.blocks))
     lenses = read_all(seen, at, states, target)
     scale = final.abs().max().item()
@@ -198,7 +198,7 @@ def mlp(seen: Trace, at: int, name: str, centred: Attribution) -> dict[str, Any]
     module = module_at(seen.model, name)
     before = seen[f"{name}.gate" if hasattr(module, "gate") else f"{name}.up"][0, at].double()
     act, h = seen[f"{name}.act"][0, at].double(), hidden(seen, name, at)
-    lengths = h.abs() * module.down.weight.detach().double().norm(dim=0)  # of what each neuron writes
+    lengths = h.abs() * module.down.weight.detach().norm(dim=0).double()  # of what each neuron writes
     pushes = centred.neurons.get(name)
     strongest = lengths.topk(min(NEURONS, len(lengths))).indices.tolist()
     return {

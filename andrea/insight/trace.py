@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -144,7 +144,7 @@ class Trace:
         """What the 2 L sublayers wrote, each (B, T, D)."""
         return {name: self[name] for name in sublayers(len(self.model.blocks))}
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         ids = self.ids[0].tolist()
         return [word(self.tokenizer, i) for i in ids]
