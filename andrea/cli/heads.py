@@ -23,7 +23,7 @@ def heads(
 ) -> None:
     """Find out what kind each head is: it looks one back, at the same token before, at what came after it, or at the beginning.
 
-    The model reads random tokens that come twice, so that nothing but the order can help it. A head gets a name where a quarter of its
+    The model reads random tokens that come twice, so that nothing but the order can help it. A head gets a name where a tenth of its
     attention or more goes that way, and five times what looking everywhere alike would give. That value is the first row.
 
     Examples:

@@ -153,9 +153,9 @@ class Heads:
         return self.loss_second - self.loss_first
 
     def kind(self, head: Head) -> str:
-        """The largest of the scores, where it is a quarter or more and five times the uniform value; else `mixed`. The limits are ours."""
+        """The largest of the scores, where it is a tenth or more and five times the uniform value; else `mixed`. The limits are ours."""
         name = max(SCORES, key=lambda score: getattr(head, score))
-        return name if getattr(head, name) >= max(0.25, 5 * self.uniform[name]) else "mixed"
+        return name if getattr(head, name) >= max(0.1, 5 * self.uniform[name]) else "mixed"
 
 
 def repeated(model: Transformer, n: int, rows: int, opening: int, seed: int = 0) -> Tensor:
