@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import small
 from reference import random_ids, randomise, tiny
+from safetensors.torch import load_file
 from test_cli import andrea
 
 from andrea.cli import app
@@ -20,6 +22,7 @@ from andrea.insight.paper import paper
 from andrea.insight.story import tell
 from andrea.insight.trace import stations, sublayers, trace
 from andrea.model import Transformer
+from andrea.training.start import train
 
 TEXT = "def main():\n    parser = Parser()"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -138,26 +141,24 @@ def test_the_flow_command_measures_on_held_out_text(finished_run, tmp_path):
     assert found["stations"][1]["first_position"] != found["stations"][1]["write"]
     first, last = found["stations"][2]["gradient"], found["stations"][4]["gradient"]
     assert found["gradient_ratio"] == pytest.approx(first / last)
+    assert found["updates_between"] is None and found["blocks"][1]["relative_update"] is None, "there is one save"
     assert (tmp_path / "flow.png").read_bytes().startswith(b"\x89PNG")
     text = andrea("flow", finished_run, "--tokens", 128, "--steps", 1).stdout
     assert "How deep it is, three ways" in text and "loss without it" in text
 
 
-def test_the_flow_of_a_model_without_residuals_says_what_is_not_defined(tmp_path, text_file):
-    from conftest import small
-
-    from andrea.training.start import train
-
-    for _ in train(small(text_file, changes=("residual=false", "steps=2", "n_layer=1")), tmp_path / "run"):
+def test_a_model_without_residuals_says_what_is_not_defined(tmp_path, text_file):
+    for _ in train(small(text_file, changes=("residual=false", "steps=2", "save_every=1", "n_layer=1")), tmp_path / "run"):
         pass
-    for command in (
-        ("flow", "run", "--tokens", 64, "--steps", 1, "--png", "flow.png"),
-        ("flow", "run", "--tokens", 64, "--steps", 1),
-        ("trace", "run", TEXT),
-    ):
+    found = json.loads(andrea("flow", "run", "--tokens", 64, "--steps", 1, "--png", "flow.png", "--json", cwd=tmp_path).stdout)
+    assert found["effective_depth"]["used"] is None and found["blocks"][0]["cost"] is None
+    before, after = (load_file(tmp_path / "run" / "checkpoints" / f"step-{step}" / "model.safetensors") for step in (1, 2))
+    squares = lambda change: sum(change(name).square().sum().item() for name in before if name.startswith("blocks.0."))
+    share = (squares(lambda name: after[name] - before[name]) / squares(before.get)) ** 0.5
+    assert found["updates_between"] == [1, 2] and found["blocks"][0]["relative_update"] == pytest.approx(share, rel=1e-4)
+    for command in (("flow", "run", "--tokens", 64, "--steps", 1), ("trace", "run", TEXT)):
         done = andrea(*command, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert "not defined" in done.stdout
+        assert done.returncode == 0 and "not defined" in done.stdout, done.stderr
     assert andrea("trace", "run", TEXT, "--png", "x.png", "--html", "x.html", cwd=tmp_path).returncode == 0
 
 

@@ -19,7 +19,7 @@ def flow(
     tokens: Annotated[int, Option(help="Of the run's validation text to measure on; more tells more surely which blocks matter.")] = 16_384,
     steps: Annotated[int, Option(help="Steps that the tuned lens learns, for one of the three depths.")] = 100,
     png: Annotated[Path | None, Option(help="Draw it, x = layer.", show_default=False)] = None,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1; not mps, which lacks the float64 that this takes.")] = "cpu",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
@@ -98,7 +98,7 @@ def report(opened: "Run", tokens: int, steps: int) -> dict[str, Any]:
                 "influence": influence[i],
                 "cost": None if costs is None else costs[i]._asdict(),
                 "relative_gradient": norm_of(slopes.weights, i) / whole(opened, i),
-                "relative_update": norm_of(changes, i) / whole(opened, i) if changes else None,
+                "relative_update": changes.get(f"blocks.{i}"),
                 "gradients": {n.removeprefix(f"blocks.{i}."): g for n, g in slopes.weights.items() if n.startswith(f"blocks.{i}.")},
                 "relative_gradients": {
                     n.removeprefix(f"blocks.{i}."): g for n, g in slopes.relative.items() if n.startswith(f"blocks.{i}.")
@@ -122,9 +122,12 @@ def whole(opened: "Run", block: int) -> float:
     return norm_of({name: p.norm().item() for name, p in opened.model.named_parameters()}, block)
 
 
-def updated(opened: "Run") -> tuple[dict[str, float], list[int] | None]:
-    """|W' - W| of every tensor between the two newest checkpoints, and their steps; nothing where there is only one."""
+def updated(opened: "Run") -> tuple[dict[str, float | None], list[int] | None]:
+    """What each block's weights changed by, |W' - W| / |W|, between the two newest checkpoints, and their steps; nothing for only one."""
+    import torch
+
     from andrea.checkpoint import STEP, load_tensors
+    from andrea.insight.flow import updates
 
     folders = (opened.path / "checkpoints").glob("step-*")
     steps = sorted(int(found[1]) for folder in folders if (found := STEP.fullmatch(folder.name)) and (folder / "manifest.json").exists())[
@@ -132,8 +135,11 @@ def updated(opened: "Run") -> tuple[dict[str, float], list[int] | None]:
     ]
     if len(steps) < 2:
         return {}, None
-    before, after = (load_tensors(opened.path / "checkpoints" / f"step-{step}" / "model.safetensors") for step in steps)
-    return {name: (after[name] - w).norm().item() for name, w in before.items()}, steps
+    saves = [load_tensors(opened.path / "checkpoints" / f"step-{step}" / "model.safetensors") for step in steps]
+    names = [f"blocks.{i}" for i in range(opened.model.config.n_layer)]
+    flat = lambda save, block: torch.cat([w.flatten() for name, w in save.items() if name.startswith(f"{block}.")])
+    before, after = ({name: flat(save, name) for name in names} for save in saves)
+    return updates(before, after), steps
 
 
 def tables(found: dict[str, Any]) -> list[Table]:

@@ -17,7 +17,7 @@ def heads(
     n: Annotated[int | None, Option("-n", help="Random tokens in a sequence, which comes twice. Default: 64, or what fits.")] = None,
     rows: Annotated[int, Option(help="Sequences.")] = 8,
     seed: Annotated[int, Option(help="Of the random tokens.")] = 0,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1; not mps, which lacks the float64 that this takes.")] = "cpu",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:

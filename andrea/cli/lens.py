@@ -21,7 +21,7 @@ def lens(
     positions: Annotated[int, Option(help="How many of the last tokens the table shows; --json has all.")] = 6,
     tuned: Annotated[bool, Option("--tuned", help="Also learn a tuned lens on the run's validation text, and compare both.")] = False,
     steps: Annotated[int, Option(help="Steps that the tuned lens learns.")] = 100,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1; not mps, which lacks the float64 that this takes.")] = "cpu",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
@@ -125,6 +125,7 @@ def tables(found: dict[str, Any], positions: int) -> list[Table]:
         best = [station["positions"][token["position"]]["top"][0] for token in shown]
         rows.append((station["station"], *(f"{b['text']!r} {percent(b['probability'])}" for b in best)))
     follows = ("next in the text", *("" if token["next"] is None else repr(token["next"]) for token in shown))
+    first = ("right first after", *(token["right_first_at"] or "" for token in shown))
     means = []
     for s in found["stations"]:
         both = s["held_out_kl"]
@@ -134,6 +135,6 @@ def tables(found: dict[str, Any], positions: int) -> list[Table]:
     heads = ("after", ">entropy, bits", ">KL(final || lens), nats", ">right")
     more = (">KL on held-out text", ">of the tuned lens") if found["stations"][0]["held_out_kl"] else ()
     return [
-        Table("Logit lens: the likeliest next token if the model ended there", columns, [*rows, follows]),
+        Table("Logit lens: the likeliest next token if the model ended there", columns, [*rows, follows, first]),
         Table("Means over the text", (*heads, *more), means, "right: how often the likeliest token is the one that follows."),
     ]

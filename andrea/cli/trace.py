@@ -22,7 +22,7 @@ def trace(
     paper: Annotated[
         bool, Option("--paper", help="No run: a model of D = 4 with every number of every step, to compute again by hand.")
     ] = False,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1; not mps, which lacks the float64 that this takes.")] = "cpu",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
