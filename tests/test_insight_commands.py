@@ -13,6 +13,7 @@ from reference import random_ids, randomise, tiny
 from safetensors.torch import load_file
 from test_cli import andrea
 
+from andrea import load
 from andrea.cli import app
 from andrea.cli.lens import report as lens_report
 from andrea.cli.mistakes import answered
@@ -46,8 +47,6 @@ def traced(finished_run, tmp_path_factory):
 
 
 def test_the_trace_as_json_balances_and_follows_the_token_that_was_asked_for(traced, finished_run):
-    from andrea import load
-
     folder, found = traced
     assert found["balance_error"] <= 1e-5 and found["books"]["stream_error"] <= 1e-5
     assert found["position"] == 3 and found["tokens"][0]["text"] == "<|endoftext|>"
@@ -104,7 +103,6 @@ def test_the_lens_command_says_where_the_right_token_first_leads(finished_run):
 
 
 def test_the_tuned_lens_is_learned_and_measured_on_other_windows_than_the_text(finished_run, monkeypatch):
-    from andrea import load
     from andrea.insight import lens
 
     run, seen = load(finished_run), []
@@ -160,6 +158,14 @@ def test_a_model_without_residuals_says_what_is_not_defined(tmp_path, text_file)
         done = andrea(*command, cwd=tmp_path)
         assert done.returncode == 0 and "not defined" in done.stdout, done.stderr
     assert andrea("trace", "run", TEXT, "--png", "x.png", "--html", "x.html", cwd=tmp_path).returncode == 0
+
+
+def test_a_tuned_lens_takes_two_windows_of_validation_text(finished_run, monkeypatch):
+    from andrea.insight import flow
+
+    monkeypatch.setattr(flow, "held_out", lambda tokens, context, n: torch.zeros(1, context + 1, dtype=torch.long))
+    with pytest.raises(ValueError, match="takes two windows of validation text"):
+        lens_report(load(finished_run), [1, 2], 1)
 
 
 @pytest.mark.parametrize(

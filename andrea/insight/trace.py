@@ -108,9 +108,9 @@ class Trace:
         self.logits = torch.empty(0)
 
     def __getitem__(self, address: str) -> Tensor:
-        base, head = check(self.model, address)
         if address in self.kept:
             return self.kept[address]
+        base, head = check(self.model, address)
         if head is not None and base in self.kept:
             return self.kept[base][:, head]
         stem, _, name = base.rpartition(".")
