@@ -148,6 +148,7 @@ def tables(story: dict[str, Any], heads: bool = False) -> list[Table]:
     foot = f"It answers {answer['text']!r} ({percent(answer['probability'])}); {comes}. {length}"
     title = f"Token {at}, {words[at]['text']!r}, through {story.get('run', 'the model')}"
     name = repr(target["text"])
+    steps = "The last four are the vector's length after each step."
     return [
         Table(
             f"{title}: what each sublayer read and added",
@@ -169,7 +170,7 @@ def tables(story: dict[str, Any], heads: bool = False) -> list[Table]:
             mlps,
         ),
         *(
-            [Table("LayerNorm, step by step", ("norm", ">mean", ">std", ">|x - mean|", ">/ std", ">* gamma", ">+ beta"), norms)]
+            [Table("LayerNorm, step by step", ("norm", ">mean", ">std", ">|x - mean|", ">/ std", ">* gamma", ">+ beta"), norms, steps)]
             if norms
             else []
         ),
@@ -182,12 +183,13 @@ def books(story: dict[str, Any]) -> Table:
     kept = story["books"]
     rows = [(part["part"], f"{part['answer']:+.4f}") for part in kept["parts"]] + [(name, NOT_DEFINED) for name in kept["undefined"]]
     rows += [("sum of the parts", f"{kept['sum'][0]:+.4f}"), ("the model's logit", f"{kept['logit'][0]:+.4f}")]
+    least = f"The average token's logit is {kept['mean_logit']:+.3f}; pushes are against it."
     stream = "" if kept["stream_error"] is None else f"; embedding and writes rebuild the stream to {kept['stream_error']:.1e}"
     return Table(
         f"The books: the logit of {story.get('answer', {}).get('text', 'the answer')!r}",
         ("part", ">logit"),
         rows,
-        f"Balance error: {story['balance_error']:.1e} of the largest logit, {number(kept['largest_logit'])}{stream}.",
+        f"Balance error: {story['balance_error']:.1e} of the largest logit, {number(kept['largest_logit'])}{stream}. {least}",
     )
 
 
