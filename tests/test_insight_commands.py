@@ -160,14 +160,6 @@ def test_a_model_without_residuals_says_what_is_not_defined(tmp_path, text_file)
     assert andrea("trace", "run", TEXT, "--png", "x.png", "--html", "x.html", cwd=tmp_path).returncode == 0
 
 
-def test_a_tuned_lens_takes_two_windows_of_validation_text(finished_run, monkeypatch):
-    from andrea.insight import flow
-
-    monkeypatch.setattr(flow, "held_out", lambda tokens, context, n: torch.zeros(1, context + 1, dtype=torch.long))
-    with pytest.raises(ValueError, match="takes two windows of validation text"):
-        lens_report(load(finished_run), [1, 2], 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

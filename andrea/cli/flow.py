@@ -71,7 +71,7 @@ def report(opened: "Run", tokens: int, steps: int) -> dict[str, Any]:
     wrote, first = writes(seen), writes(seen, slice(0, 1))
     slopes, influence, entropies = gradients(model, few), block_influence(seen), lens_entropies(seen)
     costs = skip_costs(model, rows) if c.residual else None
-    learned, measured = rows[:, :-1].tensor_split(2) if len(rows) > 1 else (rows[:, :-1], rows[:, :-1])
+    learned, measured = rows[:, :-1].tensor_split(2)
     logit_kl, tuned_kl = both_lenses(model, tune(model, learned, steps), measured[:8])
     changes, between = updated(opened)
     by = dict(zip(stations(c.n_layer)[1:], sublayers(c.n_layer), strict=True))
@@ -129,10 +129,8 @@ def updated(opened: "Run") -> tuple[dict[str, float | None], list[int] | None]:
     from andrea.checkpoint import STEP, load_tensors
     from andrea.insight.flow import updates
 
-    folders = (opened.path / "checkpoints").glob("step-*")
-    steps = sorted(int(found[1]) for folder in folders if (found := STEP.fullmatch(folder.name)) and (folder / "manifest.json").exists())[
-        -2:
-    ]
+    folders = [folder for folder in (opened.path / "checkpoints").glob("step-*") if (folder / "manifest.json").exists()]
+    steps = sorted(int(found[1]) for folder in folders if (found := STEP.fullmatch(folder.name)))[-2:]
     if len(steps) < 2:
         return {}, None
     saves = [load_tensors(opened.path / "checkpoints" / f"step-{step}" / "model.safetensors") for step in steps]

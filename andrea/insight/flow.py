@@ -246,10 +246,10 @@ def row_losses(model: Transformer, rows: Tensor, batch: int = 8) -> Tensor:
 
 
 def held_out(tokens: TokenSequence, context: int, n: int) -> Tensor:
-    """Up to n windows of the validation split, at equal distances, (n, T + 1) with T the context, or less where the split is shorter."""
-    T = min(context, len(tokens) - 1)
+    """2 to n windows of the validation split, at equal distances, (n, T + 1); T is the context, or what fits twice into a shorter split."""
+    T = min(context, (len(tokens) - 1) // 2)
     if T < 1:
-        raise ValueError(f"the validation split has {len(tokens)} tokens; it takes 2 to predict one")
+        raise ValueError(f"the validation split has {len(tokens)} tokens; two windows, to learn on and to measure on, take 3")
     whole = [(start, start + T + 1) for start, stop in windows(len(tokens), T) if stop - start == T + 1]
     return torch.tensor(np.stack([tokens.read(start, stop) for start, stop in spread(whole, n)]).astype(np.int64))
 
