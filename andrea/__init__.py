@@ -13,10 +13,11 @@ HOMES = {
     "resume": "andrea.training.start",
     "load": "andrea.checkpoint",
     "generate": "andrea.infer.generate",
+    "trace": "andrea.insight.trace",
     "count": "andrea.accounting",
 }
 
-__all__ = ["ModelConfig", "RunConfig", "Transformer", "__version__", "count", "generate", "load", "presets", "resume", "train"]
+__all__ = ["ModelConfig", "RunConfig", "Transformer", "__version__", "count", "generate", "load", "presets", "resume", "trace", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -82,11 +82,7 @@ def print_json(value: object) -> None:
 
 def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     """Draw training/history.py's course into a picture: losses (nats per token) by step. Raises ValueError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
-    axes = (figure := Figure(layout="constrained", figsize=(8, 4.5))).add_subplot(xlabel="step", ylabel="loss, nats per token")
+    axes = (figure := new_figure(8, 4.5)).add_subplot(xlabel="step", ylabel="loss, nats per token")
     pairs = lambda rows: ([row["step"] for row in rows], [row["loss"] for row in rows])
     steps, losses = pairs(course["training"])
     window = max(1, len(losses) // 50)
@@ -100,6 +96,20 @@ def draw_losses(course: Mapping[str, Any], path: Path) -> None:
     axes.set_title(Path(course["run"]).name)
     axes.grid(alpha=0.3)
     axes.legend()
+    save_figure(figure, path)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty matplotlib Figure of so many inches. Raises ValueError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("drawing needs matplotlib: pip install 'andrea[plot]'") from None
+    return Figure(layout="constrained", figsize=(width, height))
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a picture of the kind that the name ends with. Raises ValueError for one that cannot be drawn."""
     known = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise ValueError(f"{path} does not end as a picture that can be drawn: {', '.join('.' + kind for kind in sorted(known))}")

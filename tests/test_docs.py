@@ -63,7 +63,19 @@ def test_every_link_to_a_file_leads_somewhere():
 def test_the_names_that_andrea_hands_on_are_there():
     import andrea
 
-    promised = ["ModelConfig", "RunConfig", "Transformer", "__version__", "count", "generate", "load", "presets", "resume", "train"]
+    promised = [
+        "ModelConfig",
+        "RunConfig",
+        "Transformer",
+        "__version__",
+        "count",
+        "generate",
+        "load",
+        "presets",
+        "resume",
+        "trace",
+        "train",
+    ]
     assert andrea.__all__ == promised
     for name in andrea.__all__:
         assert getattr(andrea, name) is not None, name

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, doctor, evaluate, generate, plan, resume_check, runs, train
+from andrea.cli import count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, trace, train
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -49,6 +49,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs.runs,
     "generate": generate.generate,
     "eval": evaluate.evaluate,
+    "trace": trace.trace,
+    "lens": lens.lens,
+    "heads": heads.heads,
+    "flow": flow.flow,
     "count": count.count,
     "data": data.data,
     "resume-check": resume_check.resume_check,
