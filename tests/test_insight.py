@@ -2,14 +2,17 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from reference import hf_gpt2, random_ids, randomise, tiny, worst
+from safetensors.torch import load_file
 from torch import Tensor
 
 import andrea
+from andrea.checkpoint import set_weights
 from andrea.config import ModelConfig
 from andrea.insight import edit, flow, lens, story
 from andrea.insight.trace import addresses, stations, sublayers, trace
@@ -127,6 +130,29 @@ def test_activations_and_patterns_equal_hugging_faces():
         assert worst(seen[name], state) <= 1e-5, name
     for i, A in enumerate(theirs.attentions):
         assert worst(seen[f"blocks.{i}.attn.pattern"], A) <= 1e-5
+
+
+def test_activations_lens_and_attribution_equal_transformer_lenses():
+    """tests/goldens/make.py made them; theirs are float32, and a logit here is a sum of a few hundred products near 1."""
+    stored = load_file(Path(__file__).parent / "goldens" / "transformer_lens.safetensors")
+    golden = {name.removeprefix("golden."): t for name, t in stored.items() if name.startswith("golden.")}
+    model = Transformer(ModelConfig(vocab_size=31, context=12, n_layer=2, n_head=2, d_model=16))
+    with torch.no_grad():
+        set_weights(model, {name: t for name, t in stored.items() if not name.startswith("golden.")})
+    seen, near = trace(model, golden.pop("ids")), {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(seen.logits, golden.pop("logits"), **near)
+    looked = torch.stack([lens.lens(model, state) for state in seen.stream().values()])
+    torch.testing.assert_close(looked, golden.pop("lens"), **near)
+    parts = lens.attribute(seen, -1, [int(golden.pop("answer"))])
+    sums = [
+        parts.of(name) for name in ("token_embed", "position_embed", *(f"blocks.{i}.{kind}" for i in (0, 1) for kind in ("attn", "mlp")))
+    ]
+    torch.testing.assert_close(torch.cat(sums).float(), golden.pop("attribution"), **near)
+    heads = [parts.of(f"blocks.{i}.attn.heads.{head}") for i in (0, 1) for head in (0, 1)]
+    torch.testing.assert_close(torch.cat(heads).float(), golden.pop("attribution_of_heads"), **near)
+    assert len(golden) == 15  # embed, and seven addresses of two blocks
+    for address, wanted in golden.items():
+        torch.testing.assert_close(seen[address], wanted, **near)
 
 
 def test_one_head_and_one_site_keep_nothing_else():
