@@ -1,13 +1,14 @@
 """The loss over a whole split: every target once, weighted by token, the same for any batch size."""
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from andrea.data.tokenizer import Tokenizer
 from andrea.model import Transformer
@@ -61,7 +62,7 @@ def evaluate(
     limit: int | None = None,
     autocast: AbstractContextManager | None = None,
 ) -> Evaluation:
-    """Mean loss of `model` over `tokens`, or over windows spread evenly with about `limit` targets. The model's training mode is restored.
+    """Mean loss of `model` over `tokens`, or over windows spread evenly with about `limit` targets. Every module's mode is restored.
 
     A target at the start of a window is predicted from few tokens, as everywhere that windows do not overlap.
     The standard error treats windows as independent draws and targets within one as dependent: the error of a ratio of window sums.
@@ -72,24 +73,32 @@ def evaluate(
     if batch_rows is not None and batch_rows < 1:
         raise ValueError(f"batch_rows={batch_rows} must be at least 1")
     spans = spread(windows(len(tokens), context), max(1, limit // context)) if limit else windows(len(tokens), context)
-    was_training = model.training
     sums, counts, n_bytes, lengths = [], [], 0, byte_lengths(tokenizer)
-    try:
-        model.eval()
-        with autocast or nullcontext():
-            for batch in batches(spans, batch_rows or usual_rows(context)):
-                rows = np.stack([tokens.read(start, stop) for start, stop in batch])
-                ids = torch.from_numpy(rows).to(device)
-                sums += model(ids[:, :-1], ids[:, 1:]).cpu().double().sum(1).tolist()  # Apple's GPUs have no float64
-                counts += [rows.shape[1] - 1] * len(rows)
-                n_bytes += int(lengths[rows[:, 1:]].sum())
-    finally:
-        model.train(was_training)
+    with evaluating(model.modules()), autocast or nullcontext():
+        for batch in batches(spans, batch_rows or usual_rows(context)):
+            rows = np.stack([tokens.read(start, stop) for start, stop in batch])
+            ids = torch.from_numpy(rows).to(device)
+            sums += model(ids[:, :-1], ids[:, 1:]).cpu().double().sum(1).tolist()  # Apple's GPUs have no float64
+            counts += [rows.shape[1] - 1] * len(rows)
+            n_bytes += int(lengths[rows[:, 1:]].sum())
     total, n = math.fsum(sums), sum(counts)
     mean = total / n
     variation = math.fsum((s - c * mean) ** 2 for s, c in zip(sums, counts, strict=True))
     w = len(sums)
     return Evaluation(mean, math.sqrt(variation * w / (w - 1)) / n if w > 1 else None, n, n_bytes)
+
+
+@contextmanager
+def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Evaluation mode inside, and afterwards each module as it was."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def usual_rows(context: int) -> int:

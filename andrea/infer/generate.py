@@ -7,7 +7,6 @@ import secrets
 import warnings
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from andrea.data.tokenizer import Tokenizer
+from andrea.evaluate import evaluating
 from andrea.infer.cache import new_cache
 from andrea.infer.sample import Sampling, penalise, probabilities, sample
 from andrea.model import Transformer
@@ -113,19 +113,6 @@ class Reader:
 def kept(context: int) -> int:
     """Tokens that stay of a window longer than the context."""
     return max(1, context // 2)
-
-
-@contextmanager
-def evaluating(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Evaluation mode inside, and afterwards each module as it was."""
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:

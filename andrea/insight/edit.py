@@ -15,8 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from andrea.evaluate import evaluating
 from andrea.insight.lens import attribute, divergence
-from andrea.insight.trace import as_rows, check, evaluating, places, split, sublayers, trace, watching
+from andrea.insight.trace import as_rows, check, places, split, sublayers, trace, watching
 from andrea.model import Transformer
 
 Edit = Callable[[Tensor], Tensor]
@@ -83,7 +84,7 @@ def skip(model: Transformer, *names: str) -> dict[str, Edit]:
 @torch.no_grad()
 def run(model: Transformer, ids: Tensor | Sequence[int], edits: Mapping[str, Edit] | None = None) -> Tensor:
     """The logits (B, T, V) with edits, in evaluation mode."""
-    with evaluating(model), edited(model, edits or {}):
+    with evaluating(model.modules()), edited(model, edits or {}):
         return model(as_rows(model, ids))
 
 

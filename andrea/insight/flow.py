@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from andrea.evaluate import TokenSequence, spread, windows
+from andrea.evaluate import TokenSequence, evaluating, spread, windows
 from andrea.insight.edit import edited, skip
 from andrea.insight.lens import BATCH, entropy_bits, lens, wide
-from andrea.insight.trace import Trace, as_rows, evaluating, module_at, stations, sublayers, trace
+from andrea.insight.trace import Trace, as_rows, module_at, stations, sublayers, trace
 from andrea.model import Transformer
 
 FLOOR = 1e-6  # of a norm that is divided by
@@ -53,7 +53,7 @@ def gradients(model: Transformer, ids: Tensor) -> Gradients:
     loss, names = next_token_loss(rows), stations(len(model.blocks))
     seen = trace(model, rows, names, gradient=loss)
     activations = {name: seen.gradient(name).norm(dim=-1).mean().item() for name in names}
-    with evaluating(model), torch.enable_grad():
+    with evaluating(model.modules()), torch.enable_grad():
         parameters = dict(model.named_parameters())
         slopes = torch.autograd.grad(loss(model(rows)), list(parameters.values()))
     weights = {name: slope.norm().item() for name, slope in zip(parameters, slopes, strict=True)}
@@ -241,7 +241,7 @@ def skip_costs(model: Transformer, rows: Tensor, seed: int = 0, draws: int = 100
 def row_losses(model: Transformer, rows: Tensor, batch: int = 8) -> Tensor:
     """Mean loss of each of the rows (N, T + 1), nats per token, (N,) float64."""
     rows = as_rows(model, rows)
-    with evaluating(model):
+    with evaluating(model.modules()):
         return torch.cat([model(part[:, :-1], part[:, 1:]).double().mean(1).cpu() for part in rows.split(batch)])
 
 

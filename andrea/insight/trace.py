@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from andrea.data.tokenizer import Tokenizer
+from andrea.evaluate import evaluating
 from andrea.kernels.attention import pattern
 from andrea.model import Transformer
 
@@ -209,7 +210,7 @@ def trace(
                 result.kept[one] = value.detach() if head is None else value[:, head].detach().clone()  # a view would keep the rest
 
     with ExitStack() as undo, torch.set_grad_enabled(gradient is not None):
-        undo.enter_context(evaluating(model))
+        undo.enter_context(evaluating(model.modules()))
         for name in found:
             if name in bases:
                 undo.enter_context(watching(found[name], partial(see, name)))
@@ -266,16 +267,3 @@ def watching(place: Place, see: Callable[[Tensor], Any]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, and afterwards each module as it was."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
