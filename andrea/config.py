@@ -138,6 +138,7 @@ class TrainConfig:
     save_every: int | None = None  # the same, 10 times; every best is saved besides
     keep: int = 2  # of the newest checkpoints; the best is kept besides
     keep_every: int | None = None  # steps; a checkpoint of such a step is kept for good
+    telemetry: bool = True  # look inside at every evaluation: gradients, writes, heads and the lens over the layers
     guard: bool = True  # leave out steps that are not finite, go back from spikes
     seed: int = 1337
     device: str = "auto"
