@@ -18,10 +18,10 @@ from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from andrea.data.stories import english
+from andrea.data.stories import english, swedish
 from andrea.data.stories.grammar import Fact, Lexicon, Teller, Thing, Word, split
 
-LANGUAGES = ("en", "sv")
+LANGUAGES = {"en": english.lexicon, "sv": swedish.lexicon}
 PLOTS = {  # how each goes on after it has said who and what there is, and which facts it needs
     "lost": ("LOST LOW SEARCH MEET ASK TELL FOUND HIGH", "colour"),
     "broken": ("BREAK LOW MEET ASK MEND HIGH", "colour"),
@@ -56,7 +56,7 @@ def lexicon(language: str) -> Lexicon:
     """Raises ValueError for a language that there is none of."""
     if language not in LANGUAGES:
         raise ValueError(f"there are no stories in language={language!r}; there are {', '.join(LANGUAGES)}")
-    return english.lexicon()
+    return LANGUAGES[language]()
 
 
 def teller(seed: int, index: int, language: str, kind: str = "story") -> Teller:
@@ -75,6 +75,7 @@ def story(seed: int, index: int, language: str = "en") -> Story:
 def told(t: Teller) -> tuple[Teller, str]:
     cast(t)
     plot = t.pick([*PLOTS])
+    t.slots["spot"].fact = ("noun", "place", t.slots["pet" if plot == "runaway" else "thing"].noun.lemma)
     rules, needed = PLOTS[plot]
     others = shuffled([kind for kind in STATED if kind != needed], t)[: 2 - bool(needed) + (t.draw() < 0.3)]
     stated = shuffled([*others, *[needed] * bool(needed)], t)
@@ -108,7 +109,7 @@ def cast(t: Teller) -> None:
     t.slots["food"].fact = ("noun", "food", hero)
     t.slots["work"].fact = ("noun", "work", t.slots["parent"].noun.lemma)
     preposition, _, lemma = t.pick(t.group("spot")).partition(":")
-    t.slots["spot"] = Thing(lex.nouns[lemma], preposition=preposition, fact=("noun", "place", thing.noun.lemma))
+    t.slots["spot"] = Thing(lex.nouns[lemma], preposition=preposition)
     t.taken.add(lemma)
     t.acts["act"] = lex.verbs[t.pick(t.group("act"))]
 
@@ -137,7 +138,7 @@ def agreement_pair(seed: int, index: int, language: str, attractors: int) -> Pai
     t.tell("OPEN")
     t.attractors, before = attractors, len(t.words)
     t.tell("AGREEMENT")
-    place = next(i for i in sorted(t.wrong) if i >= before and t.words[t.words[i][8]][5] and t.words[i][10] == attractors)
+    place = next(i for i in sorted(t.wrong) if i >= before and t.words[t.words[i][8]][2] == "noun" and t.words[i][10] == attractors)
     return swapped(t, place, t.wrong[place], f"agreement-{attractors}")
 
 

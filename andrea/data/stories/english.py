@@ -3,8 +3,8 @@
 from andrea.data.stories.grammar import Adjective, Lexicon, Noun, Piece, Thing, Verb
 
 NOUNS = {  # meaning -> singular, or singular/plural where that is not made with an s
-    "animal": "dog cat rabbit fox/foxes bear duck frog hen horse cow goat pig sheep/sheep mouse/mice owl crow gull seal crab fish/fish "
-    "squirrel hedgehog deer/deer swan donkey goose/geese calf/calves lamb kitten puppy/puppies turtle snail bee beetle beaver",
+    "animal": "dog cat rabbit fox/foxes bear duck frog hen horse cow goat pig mouse/mice owl crow gull seal crab fish/fish "
+    "squirrel hedgehog swan donkey goose/geese calf/calves lamb kitten puppy/puppies turtle snail bee beetle beaver",
     "person": "girl boy mother father baker farmer teacher sailor doctor painter singer cook carpenter gardener shepherd captain miller "
     "postman/postmen fisherman/fishermen grandmother grandfather aunt neighbour smith driver nurse tailor dancer guest child/children "
     "friend visitor",
@@ -21,15 +21,15 @@ NOUNS = {  # meaning -> singular, or singular/plural where that is not made with
     "matter": "water paint soup milk glue tea wood colour",
     "act": "play help walk dance dream sleep rest drink plant smile hug call jump swim work ride song light try show",
 }
-VERBS = {  # meaning -> base, or base/third person where that is not made by the usual rule
+VERBS = {  # meaning -> base, or base/third person/other forms where the usual rule does not do
     "motion": "go walk run jump swim climb dance ride hurry come follow fall roll hop skate sail push pull lift",
-    "speech": "say ask call shout whisper answer sing laugh thank tell",
+    "speech": "say ask call/calls/called shout whisper answer sing laugh thank tell",
     "sense": "see hear watch look find smell feel meet notice",
     "having": "have/has give take bring carry hold keep share get lose drop hide buy",
     "making": "build paint cook bake mend plant sew draw brush hammer water wash light",
     "living": "sleep eat drink rest cry smile wake live lie stand sit wait stay grow",
     "mind": "like love want know think hope remember dream need care",
-    "doing": "play work help fish try open hug begin stop break shine show learn do can/can be/is",
+    "doing": "play work help fish try open hug begin stop break shine show learn do can/can be/is/are/am let",
 }
 ADJECTIVES = {
     "colour": "red blue green yellow white black brown grey pink",
@@ -48,7 +48,6 @@ CLOSED = {  # class -> forms
     "slowly quickly everywhere never so off else alone hard outside inside out nowhere why how early late tight fast ever first last only just still",
     "conjunction": "and but or that when because as if than for",
     "particle": "to",
-    "verb": "am are does called let",
     "interjection": "please thanks no",
 }
 NAMES = {
@@ -99,7 +98,7 @@ TOPICS = {
     "sea": {
         "place": "beach harbour island lighthouse",
         "thing": "boat kite bucket net shell flag",
-        "animal": "gull seal crab duck fish turtle swan",
+        "animal": "gull seal crab duck turtle swan",
         "helper": "sailor fisherman captain",
         "landmark": "boat bridge tower stone cliff hut wave lighthouse",
         "act": "swim sail fish",
@@ -107,8 +106,8 @@ TOPICS = {
     "forest": {
         "place": "forest lake river hut",
         "thing": "basket bag rope whistle hat lamp",
-        "animal": "fox bear squirrel owl hedgehog deer beaver beetle",
-        "helper": "carpenter shepherd grandmother",
+        "animal": "fox bear squirrel owl hedgehog mouse beaver beetle",
+        "helper": "carpenter shepherd painter",
         "landmark": "tree pine oak stone log hill path hut bush root",
         "act": "climb fish hop",
     },
@@ -124,14 +123,14 @@ TOPICS = {
         "place": "garden park meadow",
         "thing": "shovel rake bucket ball swing watch",
         "animal": "bee snail rabbit frog crow hedgehog cat",
-        "helper": "gardener neighbour grandfather",
+        "helper": "gardener neighbour painter",
         "landmark": "tree rose tulip fence gate bench pond bush flower",
         "act": "plant paint climb",
     },
     "farm": {
         "place": "farm field stable",
         "thing": "cart bell ladder bucket rope hat",
-        "animal": "cow horse pig sheep goat hen goose calf lamb donkey",
+        "animal": "cow horse pig goat hen goose calf lamb donkey",
         "helper": "farmer shepherd smith",
         "landmark": "barn fence gate well cart field hill mill stable",
         "act": "ride work paint",
@@ -139,8 +138,8 @@ TOPICS = {
     "winter": {
         "place": "hill lake village cabin",
         "thing": "sledge scarf hat coat shovel lamp",
-        "animal": "fox crow deer owl rabbit dog",
-        "helper": "driver doctor grandfather",
+        "animal": "fox crow bear owl rabbit dog",
+        "helper": "driver doctor smith",
         "landmark": "hill pine house cabin road bridge stone lamp",
         "act": "skate sew ride",
     },
@@ -210,10 +209,16 @@ RULES = {
         AGREEMENT
         AGREEMENT
         AGREEMENT
+        AGREEMENT
+        AGREEMENT
+        AGREEMENT
         ^name:hero =watch the:%animal near the:%landmark .
         ^the:%helper =water the:%plants .
         ^the:%helper =dream of [ a ( long | ) ( sleep/noun | rest/noun | swim/noun | ride/noun ) ] .
         from the:place ^he:hero can :see a:%landmark and a:%landmark .
+        ^the:%helper ( =brush | =hug | =wash ) the:%animal .
+        ^the:%helper =hammer , and ^name:hero =bring a:%tool .
+        ^the:%helper =plant a:%plants near the:%landmark .
     """,
     "AGREEMENT": """
         ^the*:%animal =be ~%animal_feels .
@@ -372,7 +377,7 @@ RULES = {
     """,
     "RUN": """
         suddenly ^name:pet =see a:%animal.s and =run away .
-        ^the:pet =hear [ a call/noun ] and =run off into the:place .
+        ^the:pet =hear [ a call/noun ] and =run off behind the:%landmark .
         when ^name:hero =look up , ^name:pet =be gone .
     """,
     "CALL": """
@@ -475,30 +480,26 @@ def agreeing(word: Verb | Adjective, plural: bool, neuter: bool) -> tuple[str, s
     """sleeps, sleep. Adjectives do not agree."""
     if isinstance(word, Adjective):
         return word.forms[0], ""
-    base, third = word.forms
-    base = "are" if word.lemma == "be" else base
+    base, third = ("are", "is") if word.lemma == "be" else word.forms[:2]
     if base == third:
         return base, ""
     return (base, third) if plural else (third, base)
 
 
 def third_person(base: str) -> str:
+    """Of a verb; the plural of a noun is spelled in the same way."""
     if base.endswith(("s", "sh", "ch", "x", "o")):
         return base + "es"
     return base[:-1] + "ies" if base[-1] == "y" and base[-2] not in "aeiou" else base + "s"
 
 
-def plural_of(noun: str) -> str:
-    return third_person(noun)  # the same spelling
-
-
 def lexicon() -> Lexicon:
     nouns = [(lemma, other, meaning) for meaning, words in NOUNS.items() for lemma, _, other in (word.partition("/") for word in words.split())]
-    verbs = [(lemma, other, meaning) for meaning, words in VERBS.items() for lemma, _, other in (word.partition("/") for word in words.split())]
+    verbs = [(word.split("/"), meaning) for meaning, words in VERBS.items() for word in words.split()]
     return Lexicon(
         nouns={lemma: Noun(lemma, meaning, (lemma, other or third_person(lemma))) for lemma, other, meaning in reversed(nouns)},
         adjectives={lemma: Adjective(lemma, meaning, (lemma,)) for meaning, words in ADJECTIVES.items() for lemma in words.split()},
-        verbs={lemma: Verb(lemma, meaning, (lemma, other or third_person(lemma))) for lemma, other, meaning in verbs},
+        verbs={forms[0]: Verb(forms[0], meaning, (*forms, third_person(forms[0]))[: max(2, len(forms))]) for forms, meaning in verbs},
         closed=CLOSED,
         names=NAMES,
         groups=GROUPS,

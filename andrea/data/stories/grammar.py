@@ -71,7 +71,7 @@ class Adjective(NamedTuple):
 class Verb(NamedTuple):
     lemma: str
     meaning: str
-    forms: tuple[str, str]  # as in the dictionary; present tense, third person singular
+    forms: tuple[str, ...]  # as in the dictionary; present tense, third person singular; others that rules write word for word
 
 
 class Piece(NamedTuple):
@@ -321,16 +321,16 @@ class Teller:
             self.behind(sum(chance > share for share in BEHIND))
         self.depth -= 1
 
-    def behind(self, count: int, number: str | None = None) -> None:
+    def behind(self, count: int, number: str | None = None, but: str = "") -> None:
         """So many phrases behind a noun, one within the other: near the old houses by the river."""
         if count:
-            preposition = self.pick(self.lexicon.prepositions)
+            preposition = self.pick([p for p in self.lexicon.prepositions if p != but])
             self.write(Piece(preposition, "preposition", preposition))
             thing = self.thing("landmark", number)
             self.open()
             for piece in self.lexicon.phrase("the", thing, self.draw() < 0.4, None):
                 self.write(piece)
-            self.behind(count - 1, number)
+            self.behind(count - 1, number, preposition)
             self.depth -= 1
 
     def tell_fact(self, place: int, piece: Piece, kind: str, of: str) -> None:
