@@ -21,7 +21,7 @@ from typing import NamedTuple
 from andrea.data.stories import english, swedish
 from andrea.data.stories.grammar import Fact, Lexicon, Teller, Thing, Word, split
 
-LANGUAGES = {"en": english.lexicon, "sv": swedish.lexicon}
+LEXICONS = {"en": english.lexicon, "sv": swedish.lexicon}
 PLOTS = {  # how each goes on after it has said who and what there is, and which facts it needs
     "lost": ("LOST LOW SEARCH MEET ASK TELL FOUND HIGH", "colour"),
     "broken": ("BREAK LOW MEET ASK MEND HIGH", "colour"),
@@ -54,9 +54,9 @@ class Pair(NamedTuple):
 @cache
 def lexicon(language: str) -> Lexicon:
     """Raises ValueError for a language that there is none of."""
-    if language not in LANGUAGES:
-        raise ValueError(f"there are no stories in language={language!r}; there are {', '.join(LANGUAGES)}")
-    return LANGUAGES[language]()
+    if language not in LEXICONS:
+        raise ValueError(f"there are no stories in language={language!r}; there are some in {' and '.join(LEXICONS)}")
+    return LEXICONS[language]()
 
 
 def teller(seed: int, index: int, language: str, kind: str = "story") -> Teller:
@@ -82,7 +82,7 @@ def told(t: Teller) -> tuple[Teller, str]:
     for rule in ("OPEN", *(f"STATE_{kind}" for kind in stated), "SCENE", "SCENE"):
         t.tell(rule)
     first, *rest = rules.split()
-    for rule in (first, *["SCENE"] * (t.draw() < 0.5), *rest, *(f"RECALL_{kind}" for kind in shuffled(stated, t)), "END"):
+    for rule in (first, "SCENE", *rest, *(f"RECALL_{kind}" for kind in shuffled(stated, t)), "END"):
         t.tell(rule)
     return t, plot
 

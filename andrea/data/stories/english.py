@@ -29,7 +29,8 @@ VERBS = {  # meaning -> base, or base/third person/other forms where the usual r
     "making": "build paint cook bake mend plant sew draw brush hammer water wash light",
     "living": "sleep eat drink rest cry smile wake live lie stand sit wait stay grow",
     "mind": "like love want know think hope remember dream need care",
-    "doing": "play work help fish try open hug begin stop break shine show learn do can/can be/is/are/am let",
+    "doing": "play work help fish try open hug begin stop break shine show learn do let",
+    "being": "be/is/are/am can/can",
 }
 ADJECTIVES = {
     "colour": "red blue green yellow white black brown grey pink",
@@ -45,15 +46,15 @@ CLOSED = {  # class -> forms
     "pronoun": "I you she he it they him her them we me us who everything something nothing everybody both there mine what that",
     "preposition": "near by behind beside under in on at of with for from after into about without over to",
     "adverb": "now then soon here not again always best most too very together well away down up over today tomorrow suddenly once far home "
-    "slowly quickly everywhere never so off else alone hard outside inside out nowhere why how early late tight fast ever first last only just still",
+    "slowly quickly everywhere never so off else alone hard outside inside out nowhere why how early late tight fast ever first last only just still all",
     "conjunction": "and but or that when because as if than for",
     "particle": "to",
     "interjection": "please thanks no",
 }
 NAMES = {
-    "she": "Mia Anna Lily Ella Nora Rose Emma Ruth Clara Ida Molly Sara Tilda Vera Zoe Lena",
+    "she": "Mia Anna Lily Ella Nora Julia Emma Ruth Clara Ida Molly Sara Tilda Vera Zoe Lena",
     "he": "Tom Ben Max Sam Leo Oscar Hugo Finn Jack Noah Peter Paul Olle Emil Adam Tim",
-    "pet": "Rex Bella Milo Spot Luna Fluffy Biscuit Pepper Ginger Snow Lucky Coco",
+    "pet": "Rex Bella Milo Spot Luna Fluffy Bingo Pepper Ginger Socks Lucky Coco",
 }
 GROUPS = {
     "child": "girl boy",
@@ -177,7 +178,7 @@ RULES = {
         TIME , ^name:hero =walk ( slowly | quickly | alone ) to/preposition the:place .
         it is [ a WEATHER DAY ] , and ^name:hero =be ( outside in [ the yard ] | out on [ the road ] | on [ the road ] to/preposition the:place ) .
         ^name:hero =live in [ a ( small | old | white | red | green ) ( house | hut | cabin ) ] near the:place .
-        this ( summer | winter ) ^name:hero =stay with own:hero:parent by the:place .
+        [ this ( summer | winter ) ] ^name:hero =stay with own:hero:parent by the:place .
         everybody by the:place =know name:hero , [ a+:hero ] who always =take [ a long walk/noun ] ( early | after [ the rain ] | in [ the evening ] ) .
     """,
     "STATE_colour": """
@@ -186,7 +187,7 @@ RULES = {
         ^own:hero:parent =give him:hero a+:thing .
         ^he:hero =carry a+:thing with him:hero everywhere .
         for/preposition own:hero:birthday ^he:hero =get a+:thing .
-        of [ all things ] that/pronoun ^he:hero =have , ^he:hero =love [ one thing ] most , a+:thing .
+        of [ all/determiner things ] that/pronoun ^he:hero =have , ^he:hero =love [ one thing ] most , a+:thing .
     """,
     "STATE_name": """
         ^own:hero:pet =be called name:pet .
@@ -198,7 +199,7 @@ RULES = {
         ^name:hero =like a:food best .
         in [ the morning ] ^he:hero always =eat a:food .
         ^name:hero =think that/conjunction nothing is as good as a:food .
-        what ^he:hero =like best of all [ food ] is a:food .
+        what ^he:hero =like best of [ all/determiner food ] is a:food .
     """,
     "STATE_work": """
         ^own:hero:parent =be a:work .
@@ -212,11 +213,20 @@ RULES = {
         AGREEMENT
         AGREEMENT
         AGREEMENT
+        AGREEMENT
+        AGREEMENT
+        AGREEMENT
+        AGREEMENT
+        AGREEMENT
+        AGREEMENT
         ^name:hero =watch the:%animal near the:%landmark .
         ^the:%helper =water the:%plants .
         ^the:%helper =dream of [ a ( long | ) ( sleep/noun | rest/noun | swim/noun | ride/noun ) ] .
         from the:place ^he:hero can :see a:%landmark and a:%landmark .
         ^the:%helper ( =brush | =hug | =wash ) the:%animal .
+        « let us ( walk/verb | ride/verb | swim/verb | rest/verb | work/verb | fish/verb | watch/verb the:%animal.p | plant/verb something ) , » ^name:hero =say .
+        ^the:%helper =carry [ a ( big | small | pretty ) ( fish/noun | plant/noun | watch/noun | light/noun | brush/noun ) ] .
+        ^the:%animal.p can ( :play | :jump | :smile | :dance | :swim | :sleep ) .
         ^the:%helper =hammer , and ^name:hero =bring a:%tool .
         ^the:%helper =plant a:%plants near the:%landmark .
     """,
@@ -372,7 +382,7 @@ RULES = {
     """,
     "SHARE": """
         « you can :share , » ^the:helper =say . first/adverb ^name:friend =play with the:thing , then ^name:hero =do .
-        ^the:helper =laugh . « two friends can :play better than one , » ^he:helper =say . ^they =share the:thing .
+        ^the:helper =laugh . « [ two friends ] can :play better than [ one/determiner ] , » ^he:helper =say . ^they =share the:thing .
         « I am sorry , » ^name:friend =say . « so am I , » ^name:hero =answer . ^they =play together .
     """,
     "RUN": """
@@ -397,7 +407,7 @@ RULES = {
     "WISH": """
         ^name:hero =want to/particle :@act , but ^he:hero can not .
         ^the:%animal.p =@act , and ^name:hero =want to/particle :@act too .
-        every [ night ] ^name:hero =dream that/conjunction ^he:hero can :@act .
+        [ every night ] ^name:hero =dream that/conjunction ^he:hero can :@act .
         « I :want to/particle :@act , » ^name:hero =say .
     """,
     "TRY": """
@@ -407,7 +417,7 @@ RULES = {
     """,
     "TEACH": """
         « I can :show you , » ^the:helper =say . ^he:helper =@act slowly , and ^name:hero =watch .
-        ^the:helper =help him:hero every day . « look at me and do as I do , » ^he:helper =say .
+        ^the:helper =help him:hero [ every day ] . « look at me and do as I do , » ^he:helper =say .
         « not so fast , » ^the:helper =say . « first/adverb we :rest , then we :@act . ».
     """,
     "CAN": """
@@ -417,7 +427,7 @@ RULES = {
         in [ the evening ] ^they =@act together .
     """,
     "RECALL_colour": """
-        « what colour is your:thing ? » ^name:friend =ask . « ^he:thing =be ~@thing , » ^name:hero =say .
+        « [ what colour/noun ] is your:thing ? » ^name:friend =ask . « ^he:thing =be ~@thing , » ^name:hero =say .
         ^name:hero =hold own+:hero:thing tight .
         ^name:friend =like the+:thing too .
         in [ the sun/noun ] ^the+:thing =look ~%thing_seems .
@@ -434,7 +444,7 @@ RULES = {
         at home there are a:food on [ the table ] , for/conjunction ^name:hero =like him:food best .
         « what do you :want to/particle :eat ? » ^own:hero:parent =ask . « a:food , » ^name:hero =say .
         ^own:hero:parent =buy a:food for/preposition him:hero .
-        ^name:friend =bring a:food , and ^name:hero =eat him:food all .
+        ^name:friend =bring a:food , and ^name:hero =eat him:food all/adverb .
     """,
     "RECALL_work": """
         then ^own:hero:parent =come home . ^the:work =be ~tired from [ the work/noun ] .

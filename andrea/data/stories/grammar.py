@@ -11,7 +11,7 @@ A rule is a line of tokens, parted by spaces:
     =live :live       a verb that agrees with the last subject; as in the dictionary. =%going, :@act: of a group, of a slot
     ~tired ~%mood ~@thing             an adjective that agrees with the last subject: this one, of a group, of a slot
     ^                 before a noun phrase or a word: this is the subject from now on
-    [ ]               a noun phrase written word for word between them
+    [ ]               a noun phrase written word for word between them; a pronoun is one without them
     word  word/verb   a word, with its class where the lexicon has several; « and » are quotation marks, ». one that ends its sentence
 """
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 PLURAL = frozenset("they we them us both de vi dem oss båda".split())  # pronouns
 SIGNS = frozenset([*".,!?«»[]", "»."])
 NOUN_PHRASE = re.compile(r"(\^?)([a-z]+)(\+?)(\*?):(%?)([a-z]+)(?::([a-z]+))?(?:\.([sp]))?")
-BEHIND = (0.4, 0.75)  # of subjects that may have phrases behind them, the shares that have none, and at most one; the others have two
+BEHIND = (0.3, 0.7)  # of subjects that may have phrases behind them, the shares that have none, and at most one; the others have two
 
 
 class Word(NamedTuple):
@@ -243,7 +243,12 @@ class Teller:
         for kind, *rest in nodes:
             if kind == "word":
                 subject, token = rest
-                self.write(self.lexicon.literal(token), subject=subject)
+                piece = self.lexicon.literal(token)
+                alone = piece.word_class == "pronoun" and not self.begins
+                if alone:
+                    self.open()
+                self.write(piece, subject)
+                self.depth -= alone
             elif kind == "phrase":
                 self.noun_phrase(*rest)
             elif kind in ("verb", "dictionary"):

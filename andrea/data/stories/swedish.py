@@ -60,7 +60,8 @@ VERBS = {  # meaning -> infinitive, or infinitive/present tense/imperative where
     "living": "sova/sover äta/äter dricka/dricker vila gråta/gråter le vakna bo sätta/sätter ligga/ligger stå sitta/sitter vänta stanna",
     "mind": "gilla älska vilja/vill veta/vet tro drömma/drömmer tycka/tycker behöva/behöver",
     "doing": "leka/leker spela arbeta hjälpa/hjälper/hjälp fiska försöka/försöker öppna krama klappa börja lysa/lyser skina/skiner visa lära/lär "
-    "göra/gör kunna/kan vara/är heta/heter bli sluta",
+    "göra/gör sluta",
+    "being": "vara/är bli heta/heter kunna/kan",
 }
 ADJECTIVES = {  # meaning -> common, neuter, plural, and with the article where that is not the plural; - stands for the first
     "colour": "röd rött -a, blå -tt -a, grön -t -a, gul -t -a, vit -t -a, svart - -a, brun -t -a, grå -tt -a",
@@ -71,12 +72,12 @@ ADJECTIVES = {  # meaning -> common, neuter, plural, and with the article where 
     "ensam -t -ma, orolig -t -a, nöjd nöjt -a",
     "nature": "snäll -t -a, modig -t -a, klok -t -a, blyg -t -a, nyfiken nyfiket nyfikna, vänlig -t -a, ung -t -a, stark -t -a, duktig -t -a",
     "taste": "söt sött -a, färsk -t -a, god gott -a",
-    "other": "solig -t -a, blåsig -t -a, svår -t -a, först första första",
+    "other": "solig -t -a, blåsig -t -a, svår -t -a, annan annat andra, först första första",
 }
 CLOSED = {  # class -> forms
     "determiner": "en ett den det de min mitt mina din ditt dina sin sitt sina hans hennes dess deras ingen inget inga någon något några "
-    "varje två alla vilken all lite annan",
-    "pronoun": "jag du han hon den det vi ni de mig dig henne honom oss dem sig allt något ingenting ingen alla båda man som vad andra min en",
+    "varje två tre alla vilken all lite",
+    "pronoun": "jag du han hon den det vi ni de mig dig henne honom oss dem sig allt något ingenting ingen alla båda man som vad min en",
     "preposition": "vid nära bakom bredvid under i på av med till från för efter om utan över hos in mot åt ur",
     "adverb": "nu sedan då snart där inne inte igen alltid bäst för mycket tillsammans bort ner upp idag imorgon plötsligt "
     "hem hemma långsamt snabbt överallt ensam borta ute inne ingenstans tidigt sent hårt först bara också så fram kvar redan mest sönder "
@@ -257,6 +258,9 @@ RULES = {
         ^the:%helper =fiska , och ^name:hero =plocka [ bär/noun ] .
         ^the:%helper ( =borsta | =kamma | =klappa ) the:%animal .
         ^the:%helper =bära a:%tool och a:%tool .
+        « vi =kunna ( :vila | :gunga | :resa | :kratta | :fråga the:%helper.s ) , » =säga ^name:hero .
+        från the:place =kunna ^he:hero :se [ ( två får/noun | två dammar/noun | tre fiskar/noun | tre bär/noun | två renar ) ] .
+        ^the:%helper =damma , och ^name:hero =fiska .
         ^the:%helper =spika , och ^name:hero =bära [ ( borstar/noun | sågar/noun | spikar/noun | kammar/noun ) ] .
     """,
     "AGREEMENT": """
@@ -294,6 +298,7 @@ RULES = {
         « varför =vara du så ( ledsen | tyst ) ? » =fråga ^the:helper .
         « =kunna du :hjälpa mig ? » =fråga ^name:hero .
         « snälla/interjection , hjälp/verb mig ! » =ropa ^name:hero .
+        « jag =ha [ en/determiner fråga/noun ] , » =säga ^name:hero .
         « får/verb jag :fråga dig om/preposition [ något/pronoun ] ? » =säga ^name:hero .
     """,
     "LOST": """
@@ -342,7 +347,7 @@ RULES = {
         ^the:animal =vara ~hungrig . « =ha du [ någon mat ] ? » =fråga ^he:animal .
         ^the:animal =vara ~%low , för/conjunction ^he:animal =ha ingenting att/particle :äta .
         « jag =vara så hungrig att/conjunction jag inte =kunna :sova , » =viska ^the:animal .
-        « alla/pronoun andra =ha [ mat ] , » =säga ^the:animal och =gråta .
+        « [ alla/determiner andra ] =ha [ mat ] , » =säga ^the:animal och =gråta .
     """,
     "GIVE": """
         ^name:hero =ha a:food i own:hero:bag . ^he:hero =ge him:food till the:animal .
@@ -397,7 +402,7 @@ RULES = {
         ^his:hero:parent =bli ~%high och =ge him:hero [ en/determiner ( stor | varm ) kram ] .
         ^he:parent =ge him:hero [ två/determiner ( kramar/noun | klappar/noun ) ] .
         « =vara det/pronoun till mig ? » =fråga ^his:hero:parent och =skratta .
-        ^his:hero:parent =le . « tack , båda två , » =säga ^he:parent .
+        ^his:hero:parent =le . « tack , [ båda två ] , » =säga ^he:parent .
     """,
     "BOTH": """
         ^name:friend =vilja också :leka med the:thing .
@@ -412,7 +417,7 @@ RULES = {
     """,
     "SHARE": """
         « ni =kunna :dela , » =säga ^the:helper . först/adverb =leka ^name:friend med the:thing , sedan ^name:hero .
-        ^the:helper =skratta . « två/determiner [ vänner ] =leka bättre än [ en/pronoun ] , » =säga ^he:helper . nu =dela ^de/pronoun the:thing .
+        ^the:helper =skratta . « [ två vänner ] =leka bättre än [ en/pronoun ] , » =säga ^he:helper . nu =dela ^de/pronoun the:thing .
         « förlåt mig , » =säga ^name:friend . « förlåt mig , » =svara ^name:hero . ^de/pronoun =leka tillsammans .
     """,
     "RUN": """
@@ -437,7 +442,7 @@ RULES = {
     "WISH": """
         ^name:hero =vilja :@act , men ^he:hero =kunna inte .
         ^the:%animal.p =@act , och ^name:hero =vilja också :@act .
-        varje [ natt ] =drömma ^name:hero om/preposition att/particle :@act .
+        [ varje natt ] =drömma ^name:hero om/preposition att/particle :@act .
         « jag =vilja :@act , » =säga ^name:hero .
     """,
     "TRY": """
@@ -447,7 +452,7 @@ RULES = {
     """,
     "TEACH": """
         « jag =kunna :visa dig , » =säga ^the:helper . ^he:helper =@act långsamt , och ^name:hero =titta på .
-        ^the:helper =hjälpa him:hero varje [ dag ] . « titta/verb på mig och gör/verb som/conjunction jag , » =säga ^he:helper .
+        ^the:helper =hjälpa him:hero [ varje dag ] . « titta/verb på mig och gör/verb som/conjunction jag , » =säga ^he:helper .
         « inte så fort , » =säga ^the:helper . « först/adverb =vila vi , sedan =@act vi . ».
     """,
     "CAN": """
@@ -457,7 +462,7 @@ RULES = {
         på [ kvällen ] =@act ^de/pronoun tillsammans .
     """,
     "RECALL_colour": """
-        « vilken färg =ha your:thing ? » =fråga ^name:friend . « ^he:thing =vara ~@thing , » =säga ^name:hero .
+        « [ vilken färg ] =ha your:thing ? » =fråga ^name:friend . « ^he:thing =vara ~@thing , » =säga ^name:hero .
         ^name:hero =hålla hårt i own+:hero:thing .
         ^name:friend =gilla också the+:thing .
         i [ solen ] =bli ^the+:thing ~%thing_seems .
