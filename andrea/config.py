@@ -74,7 +74,9 @@ class DataConfig:
     """Where the text comes from and how it is cut. No paths means a built-in corpus."""
 
     paths: tuple[str, ...] = ()
-    corpus: Literal["library", "stories"] = "library"  # where there are no paths: the source of Python's library, or stories made by grammar
+    corpus: Literal["library", "stories"] = (
+        "library"  # where there are no paths: the source of Python's library, or stories made by grammar
+    )
     language: str | None = None  # of the stories: en (None too) or sv
     stories: int | None = None  # how many; None: STORIES
     tokenizer: Literal["bpe", "char", "byte"] = "bpe"
@@ -90,7 +92,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_types(self)
         if self.corpus != "stories" and (self.language, self.stories) != (None, None):
-            raise ValueError(f"language and stories are for the corpus 'stories', not {self.corpus!r}; give --corpus stories, or leave them out")
+            raise ValueError(
+                f"language and stories are for the corpus 'stories', not {self.corpus!r}; give --corpus stories, or leave them out"
+            )
         if self.language not in (None, *LANGUAGES):
             raise ValueError(f"there are no stories in language={shown(self.language)}; there are some in {' and '.join(LANGUAGES)}")
         if self.stories is not None:

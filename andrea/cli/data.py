@@ -12,7 +12,10 @@ VOCAB_SIZE = ModelConfig().vocab_size
 
 PATHS = "Files, folders, patterns, - for standard input, hf://datasets/NAME. None: the Python standard library's source."
 CorpusOption = Annotated[
-    str | None, typer.Option(metavar="library|stories", help="Without PATHS: the library's source (the default), or short stories that a grammar makes.")
+    str | None,
+    typer.Option(
+        metavar="library|stories", help="Without PATHS: the library's source (the default), or short stories that a grammar makes."
+    ),
 ]
 LanguageOption = Annotated[str | None, typer.Option(metavar="en|sv", help="Of the stories. Default: en.")]
 StoriesOption = Annotated[int | None, typer.Option(help="How many stories.", show_default=f"{STORIES:,}")]

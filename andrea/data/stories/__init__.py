@@ -16,7 +16,7 @@ import random
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from andrea.data.stories import english, swedish
 from andrea.data.stories.grammar import Fact, Lexicon, Teller, Thing, Word, split
@@ -69,10 +69,14 @@ def teller(seed: int, index: int, language: str, kind: str = "story") -> Teller:
 
 def story(seed: int, index: int, language: str = "en") -> Story:
     """The story of that number; any whole numbers do."""
-    return finished(*told(teller(seed, index, language)))
+    t = teller(seed, index, language)
+    plot = tell(t)
+    facts = tuple(Fact(kind, of, value, stated, tuple(recalled)) for kind, of, value, stated, recalled in t.facts.values())
+    return Story(t.text, tuple(Word._make(word) for word in t.words), t.topic, plot, facts)
 
 
-def told(t: Teller) -> tuple[Teller, str]:
+def tell(t: Teller) -> str:
+    """Write a whole story; gives its plot. Who and what, two or three facts, what there is to see, what happens, the facts again, an end."""
     cast(t)
     plot = t.pick([*PLOTS])
     t.slots["spot"].fact = ("noun", "place", t.slots["pet" if plot == "runaway" else "thing"].noun.lemma)
@@ -84,7 +88,7 @@ def told(t: Teller) -> tuple[Teller, str]:
     first, *rest = rules.split()
     for rule in (first, "SCENE", *rest, *(f"RECALL_{kind}" for kind in shuffled(stated, t)), "END"):
         t.tell(rule)
-    return t, plot
+    return plot
 
 
 def shuffled(items: list[str], t: Teller) -> list[str]:
@@ -114,11 +118,6 @@ def cast(t: Teller) -> None:
     t.acts["act"] = lex.verbs[t.pick(t.group("act"))]
 
 
-def finished(t: Teller, plot: str) -> Story:
-    facts = (Fact(*fact[:4], tuple(fact[4])) for fact in t.facts.values())
-    return Story(t.text, tuple(Word._make(word) for word in t.words), t.topic, plot, tuple(facts))
-
-
 def stories(seed: int, language: str = "en", first: int = 0) -> Iterator[Story]:
     """Stories first, first + 1, ... without end."""
     while True:
@@ -144,20 +143,23 @@ def agreement_pair(seed: int, index: int, language: str, attractors: int) -> Pai
 
 def recall_pair(seed: int, index: int, language: str) -> Pair:
     """A story up to a fact that it comes back to; the wrong one has a value that it never spoke of."""
-    t, _ = told(teller(seed, index, language, "pair"))
-    place = max(fact[4][-1] for fact in t.facts.values() if fact[4])
+    t = teller(seed, index, language, "pair")
+    tell(t)
+    place = t.pick([fact[4][-1] for fact in t.facts.values() if fact[4]])
     kind, same_form = t.swaps[place]
-    lex, lemmas = t.lexicon, {word[3] for word in t.words}
+    lex, said = t.lexicon, {word[3] for word in t.words}
+    values: dict[str, Any]  # lemma -> what same_form takes
     if kind == "name":
-        values = [(name, name) for name in split(lex.names["pet"])]
+        values = {name: name for name in split(lex.names["pet"])}
     elif kind == "colour":
-        values = [(lemma, lex.adjectives[lemma]) for lemma in t.group("colour")]
+        values = {lemma: lex.adjectives[lemma] for lemma in t.group("colour")}
     elif kind == "place":
         spots = [spot.split(":") for spot in t.group("spot")]
-        values = [(lemma, lex.nouns[lemma]) for preposition, lemma in spots if preposition == t.slots["spot"].preposition]
+        same = [lemma for preposition, lemma in spots if preposition == t.slots["spot"].preposition and lemma not in said]
+        values = {lemma: lex.nouns[lemma] for lemma in same or [lemma for _, lemma in spots]}
     else:
-        values = [(lemma, lex.nouns[lemma]) for lemma in t.group(kind)]
-    wrong = same_form(t.pick([word for lemma, word in values if lemma not in lemmas]))
+        values = {lemma: lex.nouns[lemma] for lemma in t.group(kind)}
+    wrong = same_form(t.pick([word for lemma, word in values.items() if lemma not in said]))
     return swapped(t, place, wrong, "recall")
 
 
@@ -170,7 +172,7 @@ def swapped(t: Teller, place: int, wrong: str, kind: str) -> Pair:
 
 
 def ambiguous(language: str) -> dict[str, tuple[str, ...]]:
-    """Words that stand in stories as several of noun, verb and adjective -> those classes."""
+    """Forms that the lexicon has as several of noun, verb and adjective -> those classes."""
     open_classes = ("noun", "verb", "adjective")
     found = {form: tuple(c for c in open_classes if c in classes) for form, classes in lexicon(language).forms.items()}
     return {form: classes for form, classes in found.items() if len(classes) > 1}

@@ -14,7 +14,8 @@ NOUNS = {  # meaning -> singular, or singular/plural where that is not made with
     "village field meadow castle hut road path yard room square lighthouse well park stable cabin",
     "nature": "tree stone bush/bushes hill river lake pond flower rose tulip pine oak cloud wave cliff star leaf/leaves puddle log root "
     "wind rain sky/skies sun moon storm snow",
-    "thing": "thing ball kite boat drum flute lamp basket box/boxes bag bench/benches table chair fence gate wagon cart ladder bucket net rope "
+    "thing": "thing ball kite boat drum flute lamp basket box/boxes bag bench/benches table chair fence gate wagon cart "
+    "ladder bucket net rope "
     "hammer brush/brushes watch/watches bell whistle sledge scarf/scarves hat cup spoon book pencil flag shovel rake violin trumpet "
     "blanket clock window door swing bed stove letter picture shell wheel doll coat mirror pot",
     "time": "morning day evening night afternoon summer winter birthday year",
@@ -45,8 +46,10 @@ CLOSED = {  # class -> forms
     "determiner": "a an the this that his her its their my your no some every one two all",
     "pronoun": "I you she he it they him her them we me us who everything something nothing everybody both there mine what that",
     "preposition": "near by behind beside under in on at of with for from after into about without over to",
-    "adverb": "now then soon here not again always best most too very together well away down up over today tomorrow suddenly once far home "
-    "slowly quickly everywhere never so off else alone hard outside inside out nowhere why how early late tight fast ever first last only just still all",
+    "adverb": "now then soon here not again always best most too very together well away down up over today tomorrow "
+    "suddenly once far home "
+    "slowly quickly everywhere never so off else alone hard outside inside out nowhere why how early late tight fast ever "
+    "first last only just still all",
     "conjunction": "and but or that when because as if than for",
     "particle": "to",
     "interjection": "please thanks no",
@@ -72,7 +75,8 @@ GROUPS = {
     "animal": "duck gull crow cat dog frog rabbit horse hen squirrel goat",
     "food": "apple pear plum carrot bun pancake sandwich cherry strawberry biscuit nut waffle pie banana",
     "place": "village field park market",
-    "spot": "under:bench behind:tree behind:stone under:table in:basket under:bush behind:barn under:boat beside:well in:bucket behind:fence "
+    "spot": "under:bench behind:tree behind:stone under:table in:basket under:bush behind:barn under:boat beside:well "
+    "in:bucket behind:fence "
     "under:bridge behind:gate under:bed in:cart beside:stove in:box behind:door",
     "colour": ADJECTIVES["colour"],
     "nature": "small brave clever shy curious kind cheerful young",
@@ -171,15 +175,17 @@ RULES = {
         late [ this afternoon ]
         after [ the ( rain | storm | snow ) ]
     """,
+    "WHERE": "( outside in [ the yard ] | out on [ the road ] | on [ the road ] to/preposition the:place )",
+    "WHEN": "( early | after [ the rain ] | in [ the evening ] )",
     "OPEN": """
         ^name:hero =be a+:hero who =live ( near | by ) the:place .
         ^name:hero =live ( near | by ) the:place with own:hero:parent .
         TIME , ^name:hero =go to/preposition the:place .
         TIME , ^name:hero =walk ( slowly | quickly | alone ) to/preposition the:place .
-        it is [ a WEATHER DAY ] , and ^name:hero =be ( outside in [ the yard ] | out on [ the road ] | on [ the road ] to/preposition the:place ) .
+        it is [ a WEATHER DAY ] , and ^name:hero =be WHERE .
         ^name:hero =live in [ a ( small | old | white | red | green ) ( house | hut | cabin ) ] near the:place .
         [ this ( summer | winter ) ] ^name:hero =stay with own:hero:parent by the:place .
-        everybody by the:place =know name:hero , [ a+:hero ] who always =take [ a long walk/noun ] ( early | after [ the rain ] | in [ the evening ] ) .
+        everybody by the:place =know name:hero , [ a+:hero ] who always =take [ a long walk/noun ] WHEN .
     """,
     "STATE_colour": """
         ^name:hero =have a+:thing .
@@ -224,12 +230,13 @@ RULES = {
         ^the:%helper =dream of [ a ( long | ) ( sleep/noun | rest/noun | swim/noun | ride/noun ) ] .
         from the:place ^he:hero can :see a:%landmark and a:%landmark .
         ^the:%helper ( =brush | =hug | =wash ) the:%animal .
-        « let us ( walk/verb | ride/verb | swim/verb | rest/verb | work/verb | fish/verb | watch/verb the:%animal.p | plant/verb something ) , » ^name:hero =say .
+        « let us LET , » ^name:hero =say .
         ^the:%helper =carry [ a ( big | small | pretty ) ( fish/noun | plant/noun | watch/noun | light/noun | brush/noun ) ] .
         ^the:%animal.p can ( :play | :jump | :smile | :dance | :swim | :sleep ) .
         ^the:%helper =hammer , and ^name:hero =bring a:%tool .
         ^the:%helper =plant a:%plants near the:%landmark .
     """,
+    "LET": "( walk/verb | ride/verb | swim/verb | rest/verb | work/verb | fish/verb | watch/verb the:%animal.p | plant/verb something )",
     "AGREEMENT": """
         ^the*:%animal =be ~%animal_feels .
         ^the*:%animal =%animal_does .
@@ -352,7 +359,8 @@ RULES = {
         tomorrow is [ the birthday ] of own:hero:parent . ^name:hero =want to/particle MAKE .
         ^name:hero =want to/particle MAKE for/preposition own:hero:parent .
     """,
-    "MAKE": "( :paint [ a picture ] | :bake [ a cake ] | :build [ a box ] | :sew [ a bag ] | :cook [ a soup ] | :draw [ a flag ] | :plant [ a rose ] )",
+    "MAKE": "( :paint [ a picture ] | :bake [ a cake ] | :build [ a box ] | :sew [ a bag ] | :cook [ a soup ] | :draw [ a "
+    "flag ] | :plant [ a rose ] )",
     "LACK": """
         but ^he:hero =have no:tool and does not know/verb how to/particle :begin .
         but it is [ hard/adjective work/noun ] , and ^he:hero can not :do it alone .
@@ -423,7 +431,7 @@ RULES = {
     "CAN": """
         now ^name:hero can :@act !
         at last ^name:hero =@act , and ^name:friend =watch .
-        then ^he:hero =@act as well/adverb as ^the:helper . 
+        then ^he:hero =@act as well/adverb as ^the:helper .
         in [ the evening ] ^they =@act together .
     """,
     "RECALL_colour": """
@@ -469,7 +477,9 @@ def phrase(form: str, thing: Thing, with_adjective: bool, owner: Thing | None) -
     noun, i = thing.noun, int(thing.plural)
     pieces = [Piece(noun.forms[i], "noun", noun.lemma, noun.meaning, thing.number, "noun", lambda other: other.forms[i])]
     if with_adjective and (adjective := thing.adjective):
-        pieces.insert(0, Piece(adjective.forms[0], "adjective", adjective.lemma, adjective.meaning, "", "adjective", lambda other: other.forms[0]))
+        pieces.insert(
+            0, Piece(adjective.forms[0], "adjective", adjective.lemma, adjective.meaning, "", "adjective", lambda other: other.forms[0])
+        )
     article = form
     if form in ("own", "his"):
         article = "their" if not owner or owner.plural else {"she": "her", "he": "his", "it": "its"}[owner.gender]
@@ -504,7 +514,9 @@ def third_person(base: str) -> str:
 
 
 def lexicon() -> Lexicon:
-    nouns = [(lemma, other, meaning) for meaning, words in NOUNS.items() for lemma, _, other in (word.partition("/") for word in words.split())]
+    nouns = [
+        (lemma, other, meaning) for meaning, words in NOUNS.items() for lemma, _, other in (word.partition("/") for word in words.split())
+    ]
     verbs = [(word.split("/"), meaning) for meaning, words in VERBS.items() for word in words.split()]
     return Lexicon(
         nouns={lemma: Noun(lemma, meaning, (lemma, other or third_person(lemma))) for lemma, other, meaning in reversed(nouns)},

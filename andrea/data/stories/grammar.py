@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-PLURAL = frozenset("they we them us both de vi dem oss båda".split())  # pronouns
+PLURAL = frozenset(["they", "we", "them", "us", "both", "de", "vi", "dem", "oss", "båda"])  # pronouns
 SIGNS = frozenset([*".,!?«»[]", "»."])
 NOUN_PHRASE = re.compile(r"(\^?)([a-z]+)(\+?)(\*?):(%?)([a-z]+)(?::([a-z]+))?(?:\.([sp]))?")
 BEHIND = (0.3, 0.7)  # of subjects that may have phrases behind them, the shares that have none, and at most one; the others have two
@@ -118,7 +118,9 @@ class Lexicon:
     prepositions: tuple[str, ...]  # that stand between a subject and what lies near it
     phrase: Callable[[str, Thing, bool, Thing | None], list[Piece]]
     pronoun: Callable[[str, Thing], str]
-    agreeing: Callable[[Verb | Adjective, bool, bool], tuple[str, str]]  # (word, plural, neuter) -> right and wrong form; "" for no wrong one
+    agreeing: Callable[
+        [Verb | Adjective, bool, bool], tuple[str, str]
+    ]  # (word, plural, neuter) -> right and wrong form; "" for no wrong one
     forms: dict[str, dict[str, Piece]] = field(default_factory=dict)  # form -> class -> word, of all that rules may write word for word
 
     def __post_init__(self) -> None:
@@ -198,13 +200,17 @@ class Teller:
         self.lexicon, self.topic, self.draw = lexicon, topic, draw
         self.slots: dict[str, Thing] = {}
         self.acts: dict[str, Verb] = {}
-        self.attractors: int | None = None  # this many phrases, of the other number, behind each subject that may have some; None: as it comes
+        self.attractors: int | None = (
+            None  # this many phrases, of the other number, behind each subject that may have some; None: as it comes
+        )
         self.taken: set[str] = set()  # lemmas that the story has used for something
         self.last: dict[str, str] = {}  # rule -> the line taken last
         self.parts: list[str] = []
         self.words: list[list[Any]] = []  # as Word
         self.wrong: dict[int, str] = {}  # index of a word that agrees -> its form in the other number
-        self.swaps: dict[int, tuple[str, Callable[[Any], str]]] = {}  # index of a word that tells a fact -> kind, the same form of another word
+        self.swaps: dict[
+            int, tuple[str, Callable[[Any], str]]
+        ] = {}  # index of a word that tells a fact -> kind, the same form of another word
         self.facts: dict[str, list[Any]] = {}  # kind -> as Fact
         self.at = self.depth = 0
         self.capital, self.gap, self.begins = True, "", False
@@ -308,7 +314,7 @@ class Teller:
         self.open()
         if form == "name":
             meaning = thing.noun.meaning
-            pieces = [Piece(thing.name, "name", thing.name, meaning, "singular", "name", lambda other: str(other))]
+            pieces = [Piece(thing.name, "name", thing.name, meaning, "singular", "name", str)]
         elif form in ("he", "him"):
             pronoun = self.lexicon.pronoun(form, thing)
             pieces = [Piece(pronoun, "pronoun", pronoun, "", thing.number)]

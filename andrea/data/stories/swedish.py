@@ -3,7 +3,8 @@
 from andrea.data.stories.grammar import Adjective, Lexicon, Noun, Piece, Thing, Verb
 
 NOUNS = {  # meaning -> singular, with its article, plural, with its article; - stands for the first
-    "animal": "hund -en -ar -arna, katt -en -er -erna, kanin -en -er -erna, räv -en -ar -arna, björn -en -ar -arna, anka -n ankor ankorna, "
+    "animal": "hund -en -ar -arna, katt -en -er -erna, kanin -en -er -erna, räv -en -ar -arna, björn -en -ar -arna, anka -n "
+    "ankor ankorna, "
     "groda -n grodor grodorna, höna -n hönor hönorna, häst -en -ar -arna, ko -n -r -rna, get -en -ter -terna, gris -en -ar -arna, "
     "får -et får fåren, mus -en möss mössen, uggla -n ugglor ugglorna, kråka -n kråkor kråkorna, mås -en -ar -arna, säl -en -ar -arna, "
     "krabba -n krabbor krabborna, fisk -en -ar -arna, ekorre -n ekorrar ekorrarna, igelkott -en -ar -arna, hjort -en -ar -arna, "
@@ -18,11 +19,13 @@ NOUNS = {  # meaning -> singular, with its article, plural, with its article; - 
     "brevbärare -n brevbärare brevbärarna, fiskare -n fiskare fiskarna, granne -n grannar grannarna, smed -en -er -erna, "
     "kusk -en -ar -arna, sköterska -n sköterskor sköterskorna, skräddare -n skräddare skräddarna, dansare -n dansare dansarna, "
     "moster -n mostrar mostrarna, vän -nen -ner -nerna, barn -et barn barnen",
-    "food": "äpple -t -n -na, päron -et päron päronen, plommon -et plommon plommonen, morot -en morötter morötterna, bulle -n bullar bullarna, "
+    "food": "äpple -t -n -na, päron -et päron päronen, plommon -et plommon plommonen, morot -en morötter morötterna, bulle "
+    "-n bullar bullarna, "
     "pannkaka -n pannkakor pannkakorna, smörgås -en -ar -arna, körsbär -et körsbär körsbären, jordgubbe -n jordgubbar jordgubbarna, "
     "kex -et kex kexen, nöt -en -ter -terna, våffla -n våfflor våfflorna, paj -en -er -erna, banan -en -er -erna, kaka -n kakor kakorna, "
     "bär -et bär bären, korv -en -ar -arna, tårta -n tårtor tårtorna",
-    "place": "hus -et hus husen, lada -n lador ladorna, bro -n -ar -arna, torn -et torn tornen, kvarn -en -ar -arna, butik -en -er -erna, "
+    "place": "hus -et hus husen, lada -n lador ladorna, bro -n -ar -arna, torn -et torn tornen, kvarn -en -ar -arna, butik "
+    "-en -er -erna, "
     "kyrka -n kyrkor kyrkorna, skola -n skolor skolorna, strand -en stränder stränderna, hamn -en -ar -arna, ö -n -ar -arna, "
     "trädgård -en -ar -arna, skog -en -ar -arna, gård -en -ar -arna, kök -et kök köken, torg -et torg torgen, by -n -ar -arna, "
     "fält -et fält fälten, äng -en -ar -arna, slott -et slott slotten, koja -n kojor kojorna, väg -en -ar -arna, stig -en -ar -arna, "
@@ -38,20 +41,24 @@ NOUNS = {  # meaning -> singular, with its article, plural, with its article; - 
     "kärra -n kärror kärrorna, stege -n stegar stegarna, hink -en -ar -arna, nät -et nät näten, rep -et rep repen, "
     "hammare -n hammare hammarna, borste -n borstar borstarna, klocka -n klockor klockorna, visselpipa -n visselpipor visselpiporna, "
     "släde -n slädar slädarna, halsduk -en -ar -arna, hatt -en -ar -arna, kopp -en -ar -arna, sked -en -ar -arna, "
-    "bok -en böcker böckerna, penna -n pennor pennorna, flagga -n flaggor flaggorna, spade -n spadar spadarna, kratta -n krattor krattorna, "
+    "bok -en böcker böckerna, penna -n pennor pennorna, flagga -n flaggor flaggorna, spade -n spadar spadarna, kratta -n "
+    "krattor krattorna, "
     "fiol -en -er -erna, trumpet -en -er -erna, fönster fönstret fönster fönstren, dörr -en -ar -arna, gunga -n gungor gungorna, "
     "säng -en -ar -arna, spis -en -ar -arna, brev -et brev breven, snäcka -n snäckor snäckorna, docka -n dockor dockorna, "
     "rock -en -ar -arna, såg -en -ar -arna, kam -men -mar -marna, spik -en -ar -arna, ljus -et ljus ljusen, bild -en -er -erna",
     "time": "morgon -en morgnar morgnarna, dag -en -ar -arna, kväll -en -ar -arna, natt -en nätter nätterna, "
     "eftermiddag -en -ar -arna, sommar -en somrar somrarna, vinter -n vintrar vintrarna, födelsedag -en -ar -arna",
-    "matter": "vatten vattnet vatten vattnen, färg -en -er -erna, soppa -n soppor sopporna, mjölk -en mjölk mjölken, lim -met lim limmen, "
+    "matter": "vatten vattnet vatten vattnen, färg -en -er -erna, soppa -n soppor sopporna, mjölk -en mjölk mjölken, lim "
+    "-met lim limmen, "
     "te -et -er -erna, trä -et -n -na, mat -en mat maten",
     "act": "hjälp -en hjälp hjälpen, promenad -en -er -erna, dans -en -er -erna, dröm -men -mar -marna, lek -en -ar -arna, "
-    "kram -en -ar -arna, klapp -en -ar -arna, vila -n vilor vilorna, fråga -n frågor frågorna, visa -n visor visorna, resa -n resor resorna, "
+    "kram -en -ar -arna, klapp -en -ar -arna, vila -n vilor vilorna, fråga -n frågor frågorna, visa -n visor visorna, resa "
+    "-n resor resorna, "
     "arbete -t -n -na, rop -et rop ropen, försök -et försök försöken, slut -et slut sluten, leende -t -n -na",
 }
 VERBS = {  # meaning -> infinitive, or infinitive/present tense/imperative where an r does not do
-    "motion": "gå springa/springer hoppa simma klättra dansa rida/rider skynda komma/kommer/kom följa/följer falla/faller rulla segla gunga "
+    "motion": "gå springa/springer hoppa simma klättra dansa rida/rider skynda komma/kommer/kom följa/följer falla/faller "
+    "rulla segla gunga "
     "resa/reser åka/åker vandra knuffa lyfta/lyfter dra",
     "speech": "säga/säger fråga ropa viska svara sjunga/sjunger skratta tacka berätta förlåta/förlåter/förlåt",
     "sense": "se höra/hör titta hitta känna/känner märka/märker möta/möter leta",
@@ -59,18 +66,22 @@ VERBS = {  # meaning -> infinitive, or infinitive/present tense/imperative where
     "making": "bygga/bygger måla baka laga plantera sy rita borsta såga spika vattna tända/tänder kratta koka damma kamma",
     "living": "sova/sover äta/äter dricka/dricker vila gråta/gråter le vakna bo sätta/sätter ligga/ligger stå sitta/sitter vänta stanna",
     "mind": "gilla älska vilja/vill veta/vet tro drömma/drömmer tycka/tycker behöva/behöver",
-    "doing": "leka/leker spela arbeta hjälpa/hjälper/hjälp fiska försöka/försöker öppna krama klappa börja lysa/lyser skina/skiner visa lära/lär "
+    "doing": "leka/leker spela arbeta hjälpa/hjälper/hjälp fiska försöka/försöker öppna krama klappa börja lysa/lyser "
+    "skina/skiner visa lära/lär "
     "göra/gör sluta",
     "being": "vara/är bli heta/heter kunna/kan",
 }
 ADJECTIVES = {  # meaning -> common, neuter, plural, and with the article where that is not the plural; - stands for the first
     "colour": "röd rött -a, blå -tt -a, grön -t -a, gul -t -a, vit -t -a, svart - -a, brun -t -a, grå -tt -a",
     "size": "liten litet små lilla, stor -t -a, hög -t -a, lång -t -a, kort - -a",
-    "state": "ny -tt -a, gammal -t gamla, ren -t -a, våt vått -a, torr -t -a, tung -t -a, lätt - -a, varm -t -a, kall -t -a, trasig -t -a, "
+    "state": "ny -tt -a, gammal -t gamla, ren -t -a, våt vått -a, torr -t -a, tung -t -a, lätt - -a, varm -t -a, kall -t -a, "
+    "trasig -t -a, "
     "hel -t -a, tom -t -ma, mörk -t -a, ljus -t -a, smutsig -t -a, vacker -t vackra, mjuk -t -a, tyst - -a, fin -t -a",
-    "mood": "glad glatt -a, ledsen ledset ledsna, trött - -a, hungrig -t -a, törstig -t -a, lugn -t -a, arg -t -a, stolt - -a, sömnig -t -a, "
+    "mood": "glad glatt -a, ledsen ledset ledsna, trött - -a, hungrig -t -a, törstig -t -a, lugn -t -a, arg -t -a, stolt - "
+    "-a, sömnig -t -a, "
     "ensam -t -ma, orolig -t -a, nöjd nöjt -a",
-    "nature": "snäll -t -a, modig -t -a, klok -t -a, blyg -t -a, nyfiken nyfiket nyfikna, vänlig -t -a, ung -t -a, stark -t -a, duktig -t -a",
+    "nature": "snäll -t -a, modig -t -a, klok -t -a, blyg -t -a, nyfiken nyfiket nyfikna, vänlig -t -a, ung -t -a, stark -t "
+    "-a, duktig -t -a",
     "taste": "söt sött -a, färsk -t -a, god gott -a",
     "other": "solig -t -a, blåsig -t -a, svår -t -a, annan annat andra, först första första",
 }
@@ -205,16 +216,18 @@ RULES = {
         sent på/preposition [ kvällen ]
         efter [ ( regnet | stormen | snön ) ]
     """,
+    "WHERE": "( ute på [ gården ] | på [ vägen ] | på [ vägen ] till the:place )",
+    "WHEN": "( tidigt | efter [ regnet ] | på [ kvällen ] )",
     "OPEN": """
         ^name:hero =vara a+:hero som/pronoun =bo ( nära/preposition | vid ) the:place .
         ^name:hero =bo ( nära/preposition | vid ) the:place med own:hero:parent .
         TIME =gå ^name:hero till the:place .
         TIME =vandra ^name:hero ( långsamt | snabbt | ensam/adverb ) till the:place .
-        det/pronoun =vara [ en/determiner WEATHER DAY ] , och ^name:hero =vara ( ute på [ gården ] | på [ vägen ] | på [ vägen ] till the:place ) .
+        det/pronoun =vara [ en/determiner WEATHER DAY ] , och ^name:hero =vara WHERE .
         ^name:hero =bo i [ ett/determiner ( litet | gammalt | vitt | rött | grönt ) hus ] nära/preposition the:place .
         ^name:hero =bo i [ en/determiner ( liten | gammal | vit | röd | grön ) ( stuga | koja ) ] vid the:place .
         på [ ( sommaren | vintern ) ] =bo ^name:hero hos own:hero:parent vid the:place .
-        alla/pronoun vid the:place =känna name:hero , [ a+:hero ] som/pronoun alltid =ta [ en/determiner lång promenad ] ( tidigt | efter [ regnet ] | på [ kvällen ] ) .
+        alla/pronoun vid the:place =känna name:hero , [ a+:hero ] som/pronoun alltid =ta [ en/determiner lång promenad ] WHEN .
     """,
     "STATE_colour": """
         ^name:hero =ha a+:thing .
@@ -385,7 +398,8 @@ RULES = {
         imorgon =ha ^his:hero:parent [ födelsedag ] . ^name:hero =vilja MAKE .
         ^name:hero =vilja MAKE till own:hero:parent .
     """,
-    "MAKE": "( :måla [ en/determiner bild ] | :baka [ en/determiner tårta ] | :bygga [ en/determiner låda ] | :sy [ en/determiner väska ] | "
+    "MAKE": "( :måla [ en/determiner bild ] | :baka [ en/determiner tårta ] | :bygga [ en/determiner låda ] | :sy [ "
+    "en/determiner väska ] | "
     ":koka [ en/determiner soppa ] | :rita [ en/determiner flagga/noun ] | :plantera [ en/determiner ros ] )",
     "LACK": """
         men ^he:hero =ha no:tool och =veta inte hur man =börja .
@@ -509,7 +523,9 @@ def phrase(form: str, thing: Thing, with_adjective: bool, owner: Thing | None) -
     j = 3 if form not in ("a", "no", "bare") and not thing.plural else gender
     pieces = [Piece(noun.forms[i], "noun", noun.lemma, noun.meaning, thing.number, "noun", lambda other: other.forms[i])]
     if adjective:
-        pieces.insert(0, Piece(adjective.forms[j], "adjective", adjective.lemma, adjective.meaning, "", "adjective", lambda other: other.forms[j]))
+        pieces.insert(
+            0, Piece(adjective.forms[j], "adjective", adjective.lemma, adjective.meaning, "", "adjective", lambda other: other.forms[j])
+        )
     if form == "a":
         article = ("en", "ett", "")[gender]
     elif definite:
