@@ -71,12 +71,11 @@ def story(seed: int, index: int, language: str = "en") -> Story:
     """The story of that number; any whole numbers do."""
     t = teller(seed, index, language)
     plot = tell(t)
-    facts = tuple(Fact(kind, of, value, stated, tuple(recalled)) for kind, of, value, stated, recalled in t.facts.values())
-    return Story(t.text, tuple(Word._make(word) for word in t.words), t.topic, plot, facts)
+    return Story(t.text, tuple(t.words), t.topic, plot, tuple(t.facts.values()))
 
 
 def tell(t: Teller) -> str:
-    """Write a whole story; gives its plot. Who and what, two or three facts, what there is to see, what happens, the facts again, an end."""
+    """Write a whole story: who and what, two or three facts, what there is to see, what happens, the facts, an end. Gives its plot."""
     cast(t)
     plot = t.pick([*PLOTS])
     t.slots["spot"].fact = ("noun", "place", t.slots["pet" if plot == "runaway" else "thing"].noun.lemma)
@@ -137,7 +136,8 @@ def agreement_pair(seed: int, index: int, language: str, attractors: int) -> Pai
     t.tell("OPEN")
     t.attractors, before = attractors, len(t.words)
     t.tell("AGREEMENT")
-    place = next(i for i in sorted(t.wrong) if i >= before and t.words[t.words[i][8]][2] == "noun" and t.words[i][10] == attractors)
+    of_noun = [i for i in t.wrong if i >= before and t.words[t.words[i].subject or 0].word_class == "noun"]
+    place = next(i for i in of_noun if t.words[i].attractors == attractors)
     return swapped(t, place, t.wrong[place], f"agreement-{attractors}")
 
 
@@ -145,9 +145,9 @@ def recall_pair(seed: int, index: int, language: str) -> Pair:
     """A story up to a fact that it comes back to; the wrong one has a value that it never spoke of."""
     t = teller(seed, index, language, "pair")
     tell(t)
-    place = t.pick([fact[4][-1] for fact in t.facts.values() if fact[4]])
+    place = t.pick([fact.recalled[-1] for fact in t.facts.values() if fact.recalled])
     kind, same_form = t.swaps[place]
-    lex, said = t.lexicon, {word[3] for word in t.words}
+    lex, said = t.lexicon, {word.lemma for word in t.words}
     values: dict[str, Any]  # lemma -> what same_form takes
     if kind == "name":
         values = {name: name for name in split(lex.names["pet"])}
@@ -165,7 +165,7 @@ def recall_pair(seed: int, index: int, language: str) -> Pair:
 
 def swapped(t: Teller, place: int, wrong: str, kind: str) -> Pair:
     """The text up to the end of the sentence of a word, and the same with another word there."""
-    start, end = t.words[place][:2]
+    start, end = t.words[place].start, t.words[place].end
     stop = next(i for i in range(end, len(t.text)) if t.text[i] in ".!?") + 1
     wrong = wrong[0].upper() + wrong[1:] if t.text[start].isupper() else wrong
     return Pair(t.text[:stop], t.text[:start] + wrong + t.text[end:stop], kind)

@@ -55,9 +55,9 @@ CLOSED = {  # class -> forms
     "interjection": "please thanks no",
 }
 NAMES = {
-    "she": "Mia Anna Lily Ella Nora Julia Emma Ruth Clara Ida Molly Sara Tilda Vera Zoe Lena",
-    "he": "Tom Ben Max Sam Leo Oscar Hugo Finn Jack Noah Peter Paul Olle Emil Adam Tim",
-    "pet": "Rex Bella Milo Spot Luna Fluffy Bingo Pepper Ginger Socks Lucky Coco",
+    "she": "Mia Anna Lily Ella Nora Emma Clara Ida",
+    "he": "Tom Ben Max Sam Leo Oscar Hugo Finn",
+    "pet": "Rex Bella Milo Spot Luna Fluffy Pepper Coco",
 }
 GROUPS = {
     "child": "girl boy",

@@ -21,7 +21,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-PLURAL = frozenset(["they", "we", "them", "us", "both", "de", "vi", "dem", "oss", "båda"])  # pronouns
+NUMBER = {  # of pronouns; the others are of either
+    "singular": "I he she it him her me everybody everything something nothing "
+    "jag du han hon den det mig dig honom henne allt något ingenting en",
+    "plural": "they we them us both de vi dem oss ni båda alla andra",
+}
 SIGNS = frozenset([*".,!?«»[]", "»."])
 NOUN_PHRASE = re.compile(r"(\^?)([a-z]+)(\+?)(\*?):(%?)([a-z]+)(?::([a-z]+))?(?:\.([sp]))?")
 BEHIND = (0.3, 0.7)  # of subjects that may have phrases behind them, the shares that have none, and at most one; the others have two
@@ -119,8 +123,8 @@ class Lexicon:
     phrase: Callable[[str, Thing, bool, Thing | None], list[Piece]]
     pronoun: Callable[[str, Thing], str]
     agreeing: Callable[
-        [Verb | Adjective, bool, bool], tuple[str, str]
-    ]  # (word, plural, neuter) -> right and wrong form; "" for no wrong one
+        ["Verb | Adjective", bool, bool], tuple[str, str]
+    ]  # word, plural, neuter -> right, wrong form ("" where both are one)
     forms: dict[str, dict[str, Piece]] = field(default_factory=dict)  # form -> class -> word, of all that rules may write word for word
 
     def __post_init__(self) -> None:
@@ -136,7 +140,7 @@ class Lexicon:
                 self.forms.setdefault(form, {})["verb"] = Piece(form, "verb", verb.lemma, verb.meaning)
         for word_class, words in self.closed.items():
             for form in words.split():
-                number = {True: "plural"}.get(form in PLURAL, "singular") if word_class == "pronoun" else ""
+                number = next((n for n, words in NUMBER.items() if form in split(words)), "") if word_class == "pronoun" else ""
                 self.forms.setdefault(form, {})[word_class] = Piece(form, word_class, form, "", number)
 
     def literal(self, token: str) -> Piece:
@@ -206,12 +210,12 @@ class Teller:
         self.taken: set[str] = set()  # lemmas that the story has used for something
         self.last: dict[str, str] = {}  # rule -> the line taken last
         self.parts: list[str] = []
-        self.words: list[list[Any]] = []  # as Word
+        self.words: list[Word] = []
         self.wrong: dict[int, str] = {}  # index of a word that agrees -> its form in the other number
         self.swaps: dict[
             int, tuple[str, Callable[[Any], str]]
         ] = {}  # index of a word that tells a fact -> kind, the same form of another word
-        self.facts: dict[str, list[Any]] = {}  # kind -> as Fact
+        self.facts: dict[str, Fact] = {}  # kind -> fact
         self.at = self.depth = 0
         self.capital, self.gap, self.begins = True, "", False
         self.subject, self.plural, self.neuter = 0, False, False
@@ -294,8 +298,7 @@ class Teller:
         text = piece.text[0].upper() + piece.text[1:] if self.capital else piece.text
         start, self.gap, self.capital = self.at, " ", False
         self.put(text)
-        label = [start, self.at, *piece[1:4], self.depth, self.begins, piece.number, None, False, 0, None, None]
-        self.words.append(label)
+        self.words.append(Word(start, self.at, *piece[1:4], self.depth, self.begins, piece.number, None, False, 0, None, None))
         self.begins = False
         if subject:
             self.subject, self.plural, self.neuter = len(self.words) - 1, piece.number == "plural", False
@@ -345,12 +348,14 @@ class Teller:
             self.depth -= 1
 
     def tell_fact(self, place: int, piece: Piece, kind: str, of: str) -> None:
+        word, number = self.words[place], [*self.facts, kind].index(kind)
         if kind in self.facts:
-            self.facts[kind][4].append(place)
-            self.words[place][12] = [*self.facts].index(kind)
+            fact = self.facts[kind]
+            self.facts[kind] = fact._replace(recalled=(*fact.recalled, place))
+            self.words[place] = word._replace(recalls=number)
         else:
-            self.facts[kind] = [kind, of, piece.lemma, place, []]
-            self.words[place][11] = len(self.facts) - 1
+            self.facts[kind] = Fact(kind, of, piece.lemma, place, ())
+            self.words[place] = word._replace(states=number)
         assert piece.swap
         self.swaps[place] = kind, piece.swap
 
@@ -368,7 +373,10 @@ class Teller:
             assert thing.adjective
             adjective = thing.adjective
         else:
-            adjective = self.lexicon.adjectives[self.pick(self.group(source[1:])) if source[0] == "%" else source]
+            if source[0] == "%":
+                before = self.words[self.subject - 1].lemma  # no new house is new
+                source = self.pick([lemma for lemma in self.group(source[1:]) if lemma != before])
+            adjective = self.lexicon.adjectives[source]
         plural, neuter = self.plural, self.neuter
         right, wrong = self.lexicon.agreeing(adjective, plural, neuter)
         swap = lambda other: self.lexicon.agreeing(other, plural, neuter)[0]
@@ -384,11 +392,11 @@ class Teller:
             return
         self.wrong[place] = wrong
         number = "plural" if self.plural else "singular"
-        between = self.words[self.subject + 1 : place]
-        for word in [*between, self.words[place]]:
-            word[8] = self.subject
-        self.words[place][7], self.words[place][9] = number, True
-        self.words[place][10] = sum(word[2] == "noun" and word[7] != number for word in between)
+        between = range(self.subject + 1, place)
+        attractors = sum(self.words[i].word_class == "noun" and self.words[i].number != number for i in between)
+        for i in between:
+            self.words[i] = self.words[i]._replace(subject=self.subject)
+        self.words[place] = self.words[place]._replace(subject=self.subject, number=number, agrees=True, attractors=attractors)
 
     @property
     def text(self) -> str:

@@ -98,9 +98,9 @@ CLOSED = {  # class -> forms
     "interjection": "nej ja tack snälla",
 }
 NAMES = {
-    "she": "Mia Anna Lisa Elsa Nora Rosa Emma Ida Klara Siri Molly Sara Tilda Vera Maja Lena",
-    "he": "Tom Ben Max Sam Leo Oskar Hugo Finn Johan Noa Peter Paul Olle Emil Adam Tim",
-    "pet": "Rex Bella Milo Prick Luna Fluff Pepp Ville Sune Lucky Coco Kurre",
+    "she": "Mia Anna Lisa Elsa Nora Emma Klara Ida",
+    "he": "Tom Ben Max Sam Leo Oskar Hugo Olle",
+    "pet": "Rex Bella Milo Prick Luna Fluff Pepp Kurre",
 }
 GROUPS = {
     "child": "flicka pojke",
