@@ -204,17 +204,13 @@ class Teller:
         self.lexicon, self.topic, self.draw = lexicon, topic, draw
         self.slots: dict[str, Thing] = {}
         self.acts: dict[str, Verb] = {}
-        self.attractors: int | None = (
-            None  # this many phrases, of the other number, behind each subject that may have some; None: as it comes
-        )
+        self.attractors: int | None = None  # so many nouns of the other number behind each subject that may have some; None: as it comes
         self.taken: set[str] = set()  # lemmas that the story has used for something
         self.last: dict[str, str] = {}  # rule -> the line taken last
         self.parts: list[str] = []
         self.words: list[Word] = []
         self.wrong: dict[int, str] = {}  # index of a word that agrees -> its form in the other number
-        self.swaps: dict[
-            int, tuple[str, Callable[[Any], str]]
-        ] = {}  # index of a word that tells a fact -> kind, the same form of another word
+        self.swaps: dict[int, tuple[str, Callable[[Any], str]]] = {}  # index of a word that tells a fact -> kind, another word's same form
         self.facts: dict[str, Fact] = {}  # kind -> fact
         self.at = self.depth = 0
         self.capital, self.gap, self.begins = True, "", False
@@ -294,10 +290,10 @@ class Teller:
 
     def write(self, piece: Piece, subject: bool = False) -> int:
         """Write a word; give its index."""
-        self.put(self.gap)
         text = piece.text[0].upper() + piece.text[1:] if self.capital else piece.text
-        start, self.gap, self.capital = self.at, " ", False
-        self.put(text)
+        start = self.at + len(self.gap)
+        self.put(self.gap + text)
+        self.gap, self.capital = " ", False
         self.words.append(Word(start, self.at, *piece[1:4], self.depth, self.begins, piece.number, None, False, 0, None, None))
         self.begins = False
         if subject:
@@ -327,7 +323,8 @@ class Teller:
             place = self.write(piece, subject and i == len(pieces) - 1)
             if thing.fact and piece.role == thing.fact[0]:
                 self.tell_fact(place, piece, *thing.fact[1:])
-        self.neuter = thing.noun.neuter if subject else self.neuter
+        if subject:
+            self.neuter = thing.noun.neuter and form != "name"
         if star and self.attractors is not None:
             self.behind(self.attractors, "s" if thing.plural else "p")
         elif star:
