@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from andrea.model import Transformer
 
 HOME = Path(__file__).parent
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 _.+-]*[A-Za-z0-9+])?")  # of claims and arms: they become names of files, on every system
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ,=_.+-]*[A-Za-z0-9+])?")  # of claims and arms: they become names of files, on every system
 SEEDS_NEEDED = 3  # fewer give no verdict
 
 Figures = Mapping[str, Any]  # what one run measured; json can write it
@@ -92,7 +92,7 @@ class Claim:
     def __post_init__(self) -> None:
         names = [self.name, *self.arms]
         if bad := next((name for name in names if not NAME.fullmatch(name)), None):
-            raise ValueError(f"{bad!r} names a file, so it may have letters a to z, digits, spaces and _ . + - alone")
+            raise ValueError(f"{bad!r} names a file, so it may have letters a to z, digits, spaces and , = _ . + - alone")
         if len({name.lower() for name in self.arms}) < len(self.arms) or not self.arms:
             raise ValueError(
                 f"claim {self.name} needs arms whose names differ by more than capitals; it has {', '.join(self.arms) or 'none'}"
@@ -151,11 +151,11 @@ def code_of(source: str) -> list[str]:
 
 def names() -> list[str]:
     """Our claims, in the order of the specification."""
-    files = [path for path in HOME.glob("*.py") if re.search(r"^CLAIM\b", path.read_text(encoding="utf-8"), re.MULTILINE)]
-    found = {
-        path.stem.replace("_", "-"): re.search(r'^    section="([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE) for path in files
+    texts = {path.stem.replace("_", "-"): path.read_text(encoding="utf-8") for path in HOME.glob("*.py")}
+    sections = {
+        name: found[1] for name, text in texts.items() if (found := re.search(r'^CLAIM\b[^"]*"[^"]*",\s*section="([^"]+)"', text, re.M))
     }
-    return sorted(found, key=lambda name: (found[name][1] if found[name] else "", name))
+    return sorted(sections, key=lambda name: (sections[name], name))
 
 
 def open_claim(target: str) -> Opened:

@@ -59,7 +59,8 @@ def read_run(path: Path) -> tuple[Run, str, dict[str, Any]]:
 
 
 def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
-    """Write the design, before the first run. Raises ValueError where the folder's runs belong to another design; `anew` sets those aside."""
+    """Write the design, before the first run. Raises ValueError where the folder's runs belong to another design; `anew` sets those
+    aside."""
     path = folder / "design.json"
     if path.exists():
         old = field(read_json(path), "design", str, path)
@@ -67,7 +68,8 @@ def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
             return
         if not anew:
             raise ValueError(
-                f"{folder} holds runs of another design of {opened.claim.name}: what was to be measured has changed since, and runs of both "
+                f"{folder} holds runs of another design of {opened.claim.name}: what was to be measured has changed since, and runs of "
+                f"both "
                 f"together would decide nothing; --anew sets the old ones aside, or give another --out"
             )
         folder.rename(folder.with_name(f"{folder.name}-{old[:8]}"))

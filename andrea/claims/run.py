@@ -89,7 +89,8 @@ def run(
 ) -> Iterator[Event]:
     """Do what is left of a claim, in out/NAME, and judge it. `quick` is its first few seeds, at the recorded rates where there are such.
 
-    After `minutes` no run is begun that would, as the others went, end later. Raises ValueError as `begin` does; Failed where a claim's code raises
+    After `minutes` no run is begun that would, as the others went, end later. Raises ValueError as `begin` does; Failed where a claim's
+    code raises
     or its process dies. What is finished by then is kept, and the same call goes on.
     """
     claim, folder = opened.claim, out / opened.claim.name

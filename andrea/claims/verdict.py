@@ -87,7 +87,9 @@ def estimate(question: Question, values: Sequence[float]) -> Estimate:
     n, mean = len(values), fmean(values)
     if question.kind == "exact":
         if len(set(values)) > 1:
-            raise ValueError(f"question {question.name!r} is said to be exact, and its value changes with the seed: {min(values)} to {max(values)}")
+            raise ValueError(
+                f"question {question.name!r} is said to be exact, and its value changes with the seed: {min(values)} to {max(values)}"
+            )
         return Estimate(mean, mean, mean, 0.0, 0.0)
     sd = stdev(values) if n > 1 else None
     if question.kind == "share":
@@ -202,7 +204,9 @@ def judge(claim: Claim, by_seed: Mapping[int, Mapping[str, Figures]]) -> Judgeme
     for i, (q, values, e) in enumerate(zip(claim.questions, table, found, strict=True)):
         p = corrected.get(i, 0.0)
         verdict, enough = decide(q, e, len(values), p), seeds_for_a_verdict(q, list(values.values()), len(by_chance))
-        answers.append(Answer(q.name, q.unit, q.margin, q.kind, q.needed, values, **asdict(e), p_holm=p, verdict=verdict, seeds_for_a_verdict=enough))
+        answers.append(
+            Answer(q.name, q.unit, q.margin, q.kind, q.needed, values, **asdict(e), p_holm=p, verdict=verdict, seeds_for_a_verdict=enough)
+        )
     noise = [f[claim.base_arm][claim.tune_by] for f in whole.values() if claim.tune_by in f[claim.base_arm]]
     diverged = {
         arm: (sum(f[arm]["diverged"] for f in whole.values()), len(whole))

@@ -16,7 +16,8 @@ CODE = "from andrea.claims.worker import main; main()"  # what Python is started
 
 
 def main() -> None:
-    """Work until standard input ends, which it does when the parent ends, however it ends: then stop at once, in the middle of a run too."""
+    """Work until standard input ends, which it does when the parent ends, however it ends: then stop at once, in the middle of a run
+    too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)  # what a claim prints is no answer
