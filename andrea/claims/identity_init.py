@@ -65,5 +65,5 @@ CLAIM = Claim(
             "ANDREA-120M, init=zero: the block that changes most", lambda f: NEAR - f["120m, zero"]["worst"], 0.005, "cosine", needed=False
         ),
     ),
-    seeds=tuple(range(5)),
+    seeds=tuple(range(10, 16)),
 )

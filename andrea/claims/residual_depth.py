@@ -22,9 +22,10 @@ def measure(task: Task, arm: Arm) -> Figures:
     return found
 
 
-def farthest(figures: Figures) -> float:
-    """Decades from equal, at the worse end of 256 layers, beyond the one that is called useful."""
-    return max(abs(figures["256"]["first"]), abs(figures["256"]["embedding"])) - 1
+def farthest(figures: Figures, layers: int = 256) -> float:
+    """Decades from equal, at the worse of the two places, beyond the one that is called useful."""
+    found = figures[str(layers)]
+    return max(abs(found["first"]), abs(found["embedding"])) - 1
 
 
 CLAIM = Claim(
@@ -60,12 +61,12 @@ CLAIM = Claim(
             needed=False,
         ),
         Question(
-            "256 layers, no norm, Xavier: decades from equal, beyond 1",
-            lambda f: farthest(f["no norm, xavier"]),
+            "64 layers, no norm, Xavier: decades from equal, beyond 1",
+            lambda f: farthest(f["no norm, xavier"], 64),
             0.1,
             "decades",
             needed=False,
         ),
     ),
-    seeds=tuple(range(5)),
+    seeds=tuple(range(10, 18)),
 )

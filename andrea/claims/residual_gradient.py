@@ -119,5 +119,5 @@ CLAIM = Claim(
             needed=False,
         ),
     ),
-    seeds=tuple(range(5)),
+    seeds=tuple(range(10, 16)),
 )
