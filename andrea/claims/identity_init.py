@@ -62,7 +62,12 @@ CLAIM = Claim(
             "ANDREA-120M, Xavier: the block that changes most", lambda f: NEAR - f["120m, xavier"]["worst"], 0.005, "cosine", needed=False
         ),
         Question(
-            "ANDREA-120M, init=zero: the block that changes most", lambda f: NEAR - f["120m, zero"]["worst"], 0.005, "cosine", needed=False
+            "ANDREA-120M, init=zero: the block that changes most",
+            lambda f: NEAR - round(f["120m, zero"]["worst"], 6),
+            0,
+            "cosine",
+            "exact",
+            False,
         ),
     ),
     seeds=tuple(range(10, 16)),

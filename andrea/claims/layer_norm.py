@@ -62,11 +62,11 @@ CLAIM = Claim(
     ),
     measure=measure,
     questions=(
-        Question("48 layers with norm: decades of range, beyond 1", lambda f: f["pre-norm, xavier"]["48"]["range"] - 1, 0.1, "decades"),
-        Question("48 layers without norm: decades of range, short of 1", lambda f: 1 - f["no norm, xavier"]["48"]["range"], 0.1, "decades"),
+        Question("48 layers with norm: decades of range, beyond 2", lambda f: f["pre-norm, xavier"]["48"]["range"] - 2, 0.1, "decades"),
+        Question("48 layers without norm: decades of range, short of 2", lambda f: 2 - f["no norm, xavier"]["48"]["range"], 0.1, "decades"),
         Question(
-            "48 layers, GPT-2's initialisation, without norm: decades of range, short of 1",
-            lambda f: 1 - f["no norm, gpt2"]["48"]["range"],
+            "48 layers, GPT-2's initialisation, without norm: decades of range, short of 2",
+            lambda f: 2 - f["no norm, gpt2"]["48"]["range"],
             0.1,
             "decades",
             needed=False,
@@ -79,5 +79,5 @@ CLAIM = Claim(
             needed=False,
         ),
     ),
-    seeds=tuple(range(8)),
+    seeds=tuple(range(10, 18)),
 )
