@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from andrea.claims.sentences import SENTENCES
 from andrea.config import ModelConfig, RunConfig, override
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Claim:
     """Everything that is settled before the first run. Raises ValueError for what contradicts itself."""
 
     name: str  # as on the command line: gelu-relu, in gelu_relu.py
-    section: str  # of the sentence in sentences.py: "6.3"
+    section: str  # of the specification: "6.3"; sentences.py says which claims stand for which sentence
     sentence: str  # the document's
     means: str  # the same as a statement that can be measured
     published: str  # what others have measured, and where it differs from the sentence
@@ -150,12 +151,11 @@ def code_of(source: str) -> list[str]:
 
 
 def names() -> list[str]:
-    """Our claims, in the order of the specification."""
-    texts = {path.stem.replace("_", "-"): path.read_text(encoding="utf-8") for path in HOME.glob("*.py")}
-    sections = {
-        name: found[1] for name, text in texts.items() if (found := re.search(r'^CLAIM\b[^"]*"[^"]*",\s*section="([^"]+)"', text, re.M))
-    }
-    return sorted(sections, key=lambda name: (sections[name], name))
+    """Our claims, in the order of the specification's sentences; those that no sentence names come last."""
+    files = [path for path in HOME.glob("*.py") if re.search(r"^CLAIM = ", path.read_text(encoding="utf-8"), re.MULTILINE)]
+    there = sorted(path.stem.replace("_", "-") for path in files)
+    named = dict.fromkeys(name for sentence in SENTENCES for name in sentence.claims)
+    return [name for name in named if name in there] + [name for name in there if name not in named]
 
 
 def open_claim(target: str) -> Opened:
