@@ -54,7 +54,7 @@ CLAIM = Claim(
         exact("below -5: distance from 0, beyond 1e-5", lambda f: f["below"] - 1e-5),
         exact("at -0.5 something negative passes", lambda f: f["passes"]),
         exact("distance from x Phi(x), beyond 5e-4", lambda f: f["error"] - 5e-4, needed=False),
-        exact("it rises everywhere (it does not: it falls until the value found, from 0)", lambda f: -f["falls_until"], needed=False),
+        exact("it rises everywhere: the distance below 0 until which it falls", lambda f: -f["falls_until"], needed=False),
     ),
     seeds=(0,),
 )

@@ -1,6 +1,6 @@
 """`andrea claims`: the sentences that claim something, each tried by runs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,10 +130,11 @@ def judged(j: "Judgement", before: "Judgement | None") -> list[Table]:
         old = kept.get(a.question)
         beside = f"{number(old.mean)}, {old.verdict}, {len(old.values)} seeds" if old else ""
         rows.append(
-            (a.question + "" if a.needed else f"{a.question} (beside)", number(a.mean), interval(a), a.unit, a.verdict, to_go(a), beside)
+            (a.question if a.needed else f"{a.question} (beside)", number(a.mean), interval(a), a.unit, a.verdict, to_go(a), beside)
         )
     columns = ("question: below 0 as claimed", ">mean", ">95 %", "unit", "verdict", "to decide", "recorded")
-    return [Table(f"{j.claim}: {j.verdict}", columns, rows)]
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return [Table(f"{j.claim}: {j.verdict}", [columns[i] for i in shown], [[row[i] for i in shown] for row in rows])]
 
 
 def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
@@ -153,7 +154,7 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
         )
     elif j.seeds_to_go:
         lines.append(f"undecided with {len(j.seeds)} seeds; about {j.seeds_to_go} more would decide, if mean and spread stay")
-    return "\n".join(lines) or f"all {j.planned} seeds"
+    return "\n".join(lines) or "every seed of the design"
 
 
 def report(
@@ -250,4 +251,4 @@ def history(json: JsonOption = False) -> None:
     )
 
 
-COMMANDS = {"run": run, "report": report, "verify": verify, "history": history}
+COMMANDS: dict[str, Callable[..., None]] = {"run": run, "report": report, "verify": verify, "history": history}
