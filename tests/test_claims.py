@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from andrea.claims import (
     gelu_form,
@@ -43,6 +44,7 @@ from andrea.claims.verdict import (
     t_quantile,
 )
 from andrea.claims.verify import Verified, claim_of, verify
+from andrea.cli import app
 from andrea.config import ModelConfig, RunConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -493,7 +495,7 @@ def test_tampered_evidence_does_not_hold(evidence, change, how):
     *checks, end = verify(folder, opened, n=12)
     assert not end.holds
     assert any(how in check.how for check in checks if not check.holds), checks
-    assert sum(check.holds for check in checks) == 11
+    assert sum(check.holds for check in checks) >= 11  # the others do
 
 
 def test_another_machines_evidence_holds_within_the_noise_of_seeds(evidence):
@@ -677,32 +679,43 @@ def test_counts_and_gelu_are_the_exact_ones():
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-def andrea(*args, cwd):
-    command = [sys.executable, "-m", "andrea", "claims", *map(str, args)]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+def andrea(*args):
+    """The command, in this process: its exit code, what it printed, and the message of what it raised."""
+    done = CliRunner().invoke(app, ["claims", *map(str, args)])
+    return done.exit_code, done.stdout, str(done.exception or "")
 
 
-def test_the_command_runs_reports_and_verifies(mine, tmp_path):
+def test_the_command_runs_reports_and_verifies(mine, tmp_path, monkeypatch):
     opened = mine()
-    done = andrea("run", opened.target, "--jobs", 2, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = andrea("run", opened.target, "--jobs", 2)
+    assert code == 0
     for part in ("design ", "runs/hour", "noise: loss of one", "a trend of 3 of 6 seeds", "one against other"):
-        assert part in done.stdout, part
-    checked = andrea("verify", "evidence", "--file", opened.target, "--json", cwd=tmp_path)
-    assert checked.returncode == 0, checked.stderr
-    assert json.loads(checked.stdout.splitlines()[-1])["holds"]
+        assert part in said, part
+    code, said, _ = andrea("run", opened.target, "--full", "--json")
+    assert (code, json.loads(said.splitlines()[-1])["verdict"]) == (0, SUPPORTED)
+    code, said, _ = andrea("verify", "evidence", "--file", opened.target, "--json")
+    assert code == 0 and json.loads(said.splitlines()[-1])["holds"]
     edit(tmp_path / "evidence/mine/one-0-1.json", lambda found: found["figures"].update(loss=0.0))
-    bad = andrea("verify", "evidence/mine", "--file", opened.target, "--runs", 6, cwd=tmp_path)
-    assert bad.returncode == 1 and "does not hold" in bad.stdout
-    refused = andrea("run", opened.target, "--record", cwd=tmp_path)
-    assert refused.returncode == 2 and "--record keeps runs in the package" in refused.stderr
-    assert andrea("verify", "evidence", "--runs", 0, cwd=tmp_path).returncode == 2
+    code, said, _ = andrea("verify", "evidence/mine", "--file", opened.target, "--runs", 12)
+    assert code == 1 and "mine: does not hold; 1 of 12 do not hold" in said
+    assert "--record keeps runs in the package" in andrea("run", opened.target, "--record")[2]
+    assert "--runs 0 must be at least 1" in andrea("verify", "evidence", "--runs", 0)[2]
+    code, said, _ = andrea("report", "--out", "book", "--evidence", "evidence", "--csv")
+    assert code == 0 and said.split() == [
+        "wrote",
+        str(Path("book/claims.md")),
+        "wrote",
+        str(Path("book/claims.html")),
+        "wrote",
+        str(Path("book/claims.csv")),
+    ]
 
 
-def test_the_command_lists_the_sentences_and_the_history(tmp_path):
-    listed = json.loads(andrea("--json", cwd=tmp_path).stdout)
+def test_the_command_lists_the_sentences_and_the_history():
+    listed = json.loads(andrea("--json")[1])
     assert [row["id"] for row in listed] == [sentence.id for sentence in SENTENCES]
-    assert json.loads(andrea("history", "--json", cwd=tmp_path).stdout)[0]["who"] == "Transformer, 2017"
-    assert "Chinchilla" in andrea("history", cwd=tmp_path).stdout
+    assert "residual-gradient" in andrea()[1]
+    assert json.loads(andrea("history", "--json")[1])[0]["who"] == "Transformer, 2017"
+    assert "Chinchilla" in andrea("history")[1]
+    assert {c["name"] for c in json.loads(andrea("report", "--json")[1])["claims"]} == set(names())

@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from andrea.accounting import count
-from andrea.claims.claim import Claim, Opened, names, open_claim
+from andrea.claims.claim import SEEDS_NEEDED, Claim, Opened, names, open_claim
 from andrea.claims.evidence import Run, by_seed, chosen_rates, read_runs, recorded
 from andrea.claims.history import FACTS
 from andrea.claims.run import recorded_rates
 from andrea.claims.sentences import SENTENCES
-from andrea.claims.verdict import UNDECIDED, Answer, Judgement, judge
+from andrea.claims.verdict import MOST_SEEDS, UNDECIDED, Answer, Judgement, judge
 from andrea.claims.verify import leaves
 from andrea.config import ModelConfig
 from andrea.files import replace_text
@@ -145,9 +145,9 @@ def to_go(a: Answer) -> str:
     """What a verdict would take, for a question that has none."""
     if a.verdict != UNDECIDED:
         return ""
-    return (
-        f"about {a.seeds_for_a_verdict} seeds would decide" if a.seeds_for_a_verdict else "how many seeds would decide cannot be said yet"
-    )
+    if len(a.values) < 2:
+        return f"at least {SEEDS_NEEDED} seeds"
+    return f"about {a.seeds_for_a_verdict} seeds would decide" if a.seeds_for_a_verdict else f"more than {MOST_SEEDS} seeds"
 
 
 def words_of(c: ModelConfig) -> str:
