@@ -2,7 +2,7 @@
 
 FOLDER/CLAIM/design.json         the hash of everything that was settled before the first run, and the claim's file as it was
 FOLDER/CLAIM/ARM-SEED-RATE.json  one run: its configuration, figures, seconds, machine
-evidence/CLAIM.json              in the package: the same runs with seven digits and short curves
+evidence/CLAIM.json              in the package: the same runs with fewer digits and short curves
 """
 
 import json
@@ -106,7 +106,7 @@ def record(opened: Opened, runs: Sequence[Run], folder: Path = RECORDED) -> Path
     for run in sorted(runs, key=lambda run: (run.seed, run.arm, run.rate)):
         if run.machine not in machines:
             machines.append(run.machine)
-        rows.append([run.arm, run.seed, run.rate, digits(run.seconds), machines.index(run.machine), short(run.figures)])
+        rows.append([run.arm, run.seed, run.rate, digits(run.seconds, 3), machines.index(run.machine), short(run.figures)])
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     head = {"format_version": FORMAT_VERSION, "claim": opened.claim.name, "design": opened.design, "machines": machines}
     path = folder / f"{opened.claim.name.replace('-', '_')}.json"
@@ -129,18 +129,18 @@ def recorded(opened: Opened, folder: Path = RECORDED) -> Recorded:
     return Recorded(runs, field(found, "design", str, path) == opened.design)
 
 
-def digits(value: float) -> float:
-    return float(f"{value:.7g}")
+def digits(value: float, n: int = 7) -> float:
+    return float(f"{value:.{n}g}")
 
 
-def short(value: Any) -> Any:
-    """Floats with seven digits; a list of points (`curve`) thinned, its last kept."""
+def short(value: Any, n: int = 6) -> Any:
+    """Floats with six digits, four within lists; a list of points (`curve`) thinned, its last kept."""
     if isinstance(value, Mapping):
-        return {name: short(inner) for name, inner in value.items()}
+        return {name: short(inner, n) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         step = -(-len(value) // MOST_POINTS) if value and isinstance(value[0], list | tuple) else 1
-        return [short(inner) for inner in [*value[:-1:step], *value[-1:]]]
-    return digits(value) if isinstance(value, float) else value
+        return [short(inner, 4) for inner in [*value[:-1:step], *value[-1:]]]
+    return digits(value, n) if isinstance(value, float) else value
 
 
 # --- rates and seeds ----------------------------------------------------------------------------------------------------------------

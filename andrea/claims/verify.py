@@ -108,9 +108,11 @@ def compare(recorded: Run, again: Run, runs: Sequence[Run], here: Mapping[str, A
         return Checked(
             *recorded.key, False, f"{name} is {old[name]} in the evidence and {new[name]} here, on the same machine and versions"
         )
-    others = [leaves(run.figures) for run in runs if (run.arm, run.rate) == (recorded.arm, recorded.rate)]
+    others = [leaves(run.figures) for run in runs if (run.arm, run.rate) == (recorded.arm, recorded.rate) and run.seed != recorded.seed]
     if len(others) < SEEDS_NEEDED:
-        return Checked(*recorded.key, False, f"another machine, and {len(others)} seeds of this arm do not tell how much figures vary")
+        return Checked(
+            *recorded.key, False, f"another machine, and {len(others)} other seeds of this arm do not tell how much figures vary"
+        )
     for name in differing:
         spread = [found[name] for found in others if name in found]
         if not all(isinstance(x, int | float) for x in (old[name], new[name], *spread)):
