@@ -165,6 +165,8 @@ def test_arithmetic_takes_one_seed_and_must_not_vary():
 def test_a_value_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="question 'q' gives nan for seed 3"):
         judge(a_claim(asked(), seeds=(3,)), {3: {"one": {"loss": float("nan")}, "other": {"loss": 1}}})
+    with pytest.raises(ValueError, match="question 'q' cannot be answered from the figures of seed 3: KeyError: 'loss'"):
+        judge(a_claim(asked(), seeds=(3,)), {3: {"one": {}, "other": {}}})
 
 
 @pytest.mark.parametrize(
@@ -451,6 +453,9 @@ def test_what_is_no_claim_is_refused_with_the_nearest_name(tmp_path):
     (tmp_path / "empty.py").write_text("x = 1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="has no CLAIM"):
         open_claim(str(tmp_path / "empty.py"))
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be loaded: ModuleNotFoundError"):
+        open_claim(str(tmp_path / "broken.py"))
     with pytest.raises(ValueError, match="jobs=0"):
         last(run(open_claim("gelu-form"), tmp_path, jobs=0))
 

@@ -161,7 +161,7 @@ def names() -> list[str]:
 def open_claim(target: str) -> Opened:
     """A claim of ours by name, or anybody's by the path of its file.
 
-    Raises ValueError for a name that is none and a file without a CLAIM; what the file itself raises comes through.
+    Raises ValueError for a name that is none, a file that cannot be loaded and one without a CLAIM.
     """
     path = Path(target)
     if path.suffix != ".py":
@@ -191,5 +191,8 @@ def load(path: Path) -> ModuleType:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the file's own code
+        raise ValueError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return module

@@ -106,7 +106,9 @@ def record(opened: Opened, runs: Sequence[Run], folder: Path = RECORDED) -> Path
     for run in sorted(runs, key=lambda run: (run.seed, run.arm, run.rate)):
         if run.machine not in machines:
             machines.append(run.machine)
-        rows.append([run.arm, run.seed, run.rate, digits(run.seconds, 3), machines.index(run.machine), short(run.figures)])
+        tunes = run.seed in opened.claim.tuning_seeds  # of these the one figure that they are for is enough
+        figures = {opened.claim.tune_by: run.figures[opened.claim.tune_by]} if tunes else run.figures
+        rows.append([run.arm, run.seed, run.rate, digits(run.seconds, 3), machines.index(run.machine), short(figures)])
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     head = {"format_version": FORMAT_VERSION, "claim": opened.claim.name, "design": opened.design, "machines": machines}
     path = folder / f"{opened.claim.name.replace('-', '_')}.json"

@@ -218,7 +218,11 @@ def judge(claim: Claim, by_seed: Mapping[int, Mapping[str, Figures]]) -> Judgeme
 
 
 def value_of(question: Question, seed: int, figures: Mapping[str, Figures]) -> float:
-    value = float(question.value(figures))
+    try:
+        value = float(question.value(figures))
+    except Exception as error:  # the claim's own code
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"question {question.name!r} cannot be answered from the figures of seed {seed}: {reason}") from error
     if not math.isfinite(value):
         raise ValueError(f"question {question.name!r} gives {value} for seed {seed}; a question's value is a finite number")
     return value

@@ -68,7 +68,7 @@ def verify(
     here, by_key = provenance(), {run.key: run for run in runs}
     with Workers(opened.target, min(cores() if jobs is None else jobs, len(tasks)) or 1) as workers:
         for task, answer in workers.do(tasks, None if minutes is None else monotonic() + 60 * minutes):
-            again = finished(task, answer)
+            again = finished(task, answer, here)
             checks.append(compare(by_key[again.key], again, runs, here))
             yield checks[-1]
     bad = [check for check in checks if not check.holds]

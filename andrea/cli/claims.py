@@ -69,7 +69,7 @@ def run(
 
       andrea claims run ./mine.py --jobs 2 --json
     """
-    from andrea.claims.claim import HOME, open_claim
+    from andrea.claims.claim import open_claim
     from andrea.claims.evidence import read_runs
     from andrea.claims.evidence import record as keep
     from andrea.claims.report import card
@@ -82,7 +82,7 @@ def run(
             if json or not isinstance(event, Judged):
                 show(event, json)
             else:
-                terminal(judged(event.judgement, card(opened).judgement if (HOME / "evidence").is_dir() else None))
+                terminal(judged(event.judgement, card(opened).judgement))
                 print(outlook(event.judgement, event.left, opened.target, quick))
         if record:
             if opened.target.endswith(".py"):
@@ -120,11 +120,11 @@ def show(event: Any, as_json: bool) -> None:
         )
 
 
-def judged(j: "Judgement", before: "Judgement | None") -> list[Table]:
+def judged(j: "Judgement", before: "Judgement") -> list[Table]:
     """The questions, answered; beside them what the package recorded."""
     from andrea.claims.report import interval, number, to_go
 
-    kept = {a.question: a for a in before.answers} if before else {}
+    kept = {a.question: a for a in before.answers}
     rows = []
     for a in j.answers:
         old = kept.get(a.question)
