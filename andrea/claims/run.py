@@ -117,7 +117,7 @@ def run(
                 tunes = task.seed in claim.tuning_seeds
                 yield RunDone(task.arm, task.seed, task.rate, tunes, runs[-1].seconds, len(runs), left, left / per_hour * 3600, per_hour)
                 yield from news(claim, runs, known, told)
-            if len(runs) == before or len(runs) - before < len(batch):  # time is up
+            if len(runs) - before < len(batch):  # time is up
                 break
     yield Judged(judged(opened, runs, known), len(to_do(claim, runs, seeds, known)))
 

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
 from time import monotonic
@@ -132,7 +132,3 @@ def claim_of(folder: Path) -> str:
     if not path.is_file():
         raise Damaged(f"{folder} holds no evidence of a claim: it has no design.json; `andrea claims run` makes such folders")
     return field(read_json(path), "claim", str, path)
-
-
-def to_dict_of(event: Checked | Verified) -> dict[str, Any]:
-    return {"event": type(event).__name__, **asdict(event)}
