@@ -617,13 +617,13 @@ def test_every_claim_stands_for_a_sentence_and_every_sentence_has_an_id_of_its_o
 
 
 def test_the_proofs_conditions_give_the_proofs_numbers(one_thread):
-    """Xiong et al. 2020: Lemma 2 and Theorem 1, here D 64 and three seeds; the exponents of L are 0 and -1/2."""
+    """Xiong et al. 2020: Lemma 2 and Theorem 1, here D 64 and two seeds; the exponents of L are 0 and -1/2."""
     base = replace(
         pre_post_norm_init.CLAIM,
         base=replace(pre_post_norm_init.CLAIM.base, model=replace(pre_post_norm_init.CLAIM.base.model, d_model=64)),
     )
     seen = {
-        arm: [pre_post_norm_init.measure(base.task(arm, seed), base.arms[arm]) for seed in range(3)]
+        arm: [pre_post_norm_init.measure(base.task(arm, seed), base.arms[arm]) for seed in range(2)]
         for arm in ("pre, proof", "post, proof")
     }
     for figures in seen["pre, proof"]:
@@ -633,7 +633,7 @@ def test_the_proofs_conditions_give_the_proofs_numbers(one_thread):
     for figures in seen["post, proof"]:
         assert figures["square"][1:] == pytest.approx([1.0] * 12, abs=1e-3)  # each block ends with a norm
         assert figures["stream"][-1] > figures["stream"][1]  # in post-norm the late ones'
-    mean = lambda arm: sum(figures["exponent"] for figures in seen[arm]) / 3
+    mean = lambda arm: sum(figures["exponent"] for figures in seen[arm]) / 2
     assert mean("pre, proof") == pytest.approx(-0.5, abs=0.1)
     assert mean("post, proof") == pytest.approx(0, abs=0.1)
 

@@ -217,17 +217,13 @@ def verify(
     for each in folders:
         for event in verify_claim(each, open_claim(file or claim_of(each)), runs, minutes, seed, jobs):
             holds &= event.holds
+            word = "holds" if event.holds else "does not hold"
             if as_json:
-                import json as writer
-
-                print(writer.dumps(to_dict_of(event)), flush=True)
+                print(json.dumps({"event": type(event).__name__, **asdict(event)}), flush=True)
             elif isinstance(event, Checked):
-                print(
-                    f"{event.arm}, seed {event.seed}, rate {event.rate:g}: {'holds' if event.holds else 'does not hold'}, {event.how}",
-                    flush=True,
-                )
+                print(f"{event.arm}, seed {event.seed}, rate {event.rate:g}: {word}, {event.how}", flush=True)
             else:
-                print(f"{event.claim}: {'holds' if event.holds else 'does not hold'}; {event.words}")
+                print(f"{event.claim}: {word}; {event.words}")
     if not holds:
         raise typer.Exit(1)
 
