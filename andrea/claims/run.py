@@ -89,9 +89,8 @@ def run(
 ) -> Iterator[Event]:
     """Do what is left of a claim, in out/NAME, and judge it. `quick` is its first few seeds, at the recorded rates where there are such.
 
-    After `minutes` no run is begun that would, as the others went, end later. Raises ValueError as `begin` does; Failed where a claim's
-    code raises
-    or its process dies. What is finished by then is kept, and the same call goes on.
+    After `minutes` no run is begun that would, as the others went, end later. What is finished is kept, and the same call goes on.
+    Raises ValueError as `begin` does, and for a folder that another process fills; Failed where a claim's code raises or its process dies.
     """
     claim, folder = opened.claim, out / opened.claim.name
     jobs = cores() if jobs is None else jobs
@@ -101,12 +100,12 @@ def run(
     held = hold(folder / "design.json")
     if held is None:
         raise ValueError(f"{folder} is being filled by another process; wait for it, or give another --out")
-    runs = read_runs(folder, opened)
     known = recorded_rates(opened) if quick else {}
     seeds = claim.seeds[: claim.quick_seeds] if quick else claim.seeds
-    yield Began(claim.name, str(folder), opened.design, len(runs), len(to_do(claim, runs, seeds, known)), jobs)
-    began, did, told, machine = monotonic(), 0, set[str](), provenance()
     with held, Workers(opened.target, jobs) as workers:
+        runs = read_runs(folder, opened)
+        yield Began(claim.name, str(folder), opened.design, len(runs), len(to_do(claim, runs, seeds, known)), jobs)
+        began, did, told, machine = monotonic(), 0, set[str](), provenance()
         while batch := to_do(claim, runs, seeds, known, tuning_alone=True):
             before = len(runs)
             for task, answer in workers.do(batch, None if minutes is None else began + 60 * minutes):
