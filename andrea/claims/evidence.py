@@ -5,6 +5,7 @@ FOLDER/CLAIM/ARM-SEED-RATE.json  one run: its configuration, figures, seconds, m
 evidence/CLAIM.json              in the package: the same runs with fewer digits and short curves
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -59,8 +60,10 @@ def read_run(path: Path) -> tuple[Run, str, dict[str, Any]]:
 
 
 def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
-    """Write the design, before the first run. Raises ValueError where the folder's runs belong to another design; `anew` sets those
-    aside."""
+    """Write the design, before the first run.
+
+    Raises ValueError where the folder's runs belong to another design; `anew` moves those to a name of their own.
+    """
     path = folder / "design.json"
     if path.exists():
         old = field(read_json(path), "design", str, path)
@@ -71,7 +74,8 @@ def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
                 f"{folder} holds runs of another design of {opened.claim.name}: what was to be measured has changed since, and runs of "
                 "both together would decide nothing; --anew sets the old ones aside, or give another --out"
             )
-        folder.rename(folder.with_name(f"{folder.name}-{old[:8]}"))
+        asides = (folder.with_name(f"{folder.name}-{old[:8]}{'-again' * i}") for i in itertools.count())
+        folder.rename(next(aside for aside in asides if not aside.exists()))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, {"format_version": FORMAT_VERSION, "claim": opened.claim.name, "design": opened.design, "source": opened.source})
 

@@ -121,7 +121,7 @@ def decide(question: Question, found: Estimate, n: int, p: float) -> str:
 def seeds_for_a_verdict(question: Question, values: Sequence[float], n_questions: int) -> int | None:
     """About how many seeds would decide in four cases of five, if mean and spread are what they were; None for more than MOST_SEEDS.
 
-    By the usual approximation: (t of the level + t of the power) sd / sqrt(n) may be at most the mean's distance from 0, or from the margin.
+    The usual approximation: (t of the level + t of the power) sd / sqrt(n) is at most the mean's distance from 0, or from the margin.
     """
     n, found = len(values), estimate(question, values)
     if question.kind == "exact":
