@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, stories, trace, train
+from andrea.cli import claims, count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, stories, trace, train
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -61,6 +61,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=Command, rich_help_panel="Commands, in the order of a first visit")(command)
+claims_app = typer.Typer(
+    cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode="markdown"
+)
+claims_app.callback()(claims.claims)
+for name, part in claims.COMMANDS.items():
+    claims_app.command(name, cls=Command)(part)
+app.add_typer(claims_app, name="claims", rich_help_panel="Commands, in the order of a first visit")
 
 
 def show_version(wanted: bool) -> None:
@@ -94,7 +101,7 @@ def main() -> None:
     options = args[: args.index("--")] if "--" in args else args
     debug, args = "--debug" in options, [arg for arg in options if arg != "--debug"] + args[len(options) :]
     name = next((arg for arg in args if not arg.startswith("-")), "")
-    help_page = f"andrea {name} --help" if name in COMMANDS else "andrea --help"
+    help_page = f"andrea {name} --help" if name in (*COMMANDS, "claims") else "andrea --help"
     sys.exit(answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug))
 
 
