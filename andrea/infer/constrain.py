@@ -1,6 +1,7 @@
 """What an answer may say: one of some texts, what a regular expression matches, or JSON of a schema.
 
-A rule follows one answer and names the ids that may come next. It works on bytes: any way of cutting an allowed text into tokens is allowed.
+A rule follows one answer and names the ids that may come next. It works on bytes: any way of cutting an allowed text into tokens is
+allowed.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ class Sequence:
     rule: Rule | None
     lookup: Lookup | None
     start: int = 0  # where in ids the window begins that the model sees
-    slot: int | None = None
+    slot: int = -1  # none
     read: int = 0  # ids of the window that the slot holds, until all are there
     tokens: list[Token] = field(default_factory=list)
     told: int = 0  # tokens of earlier steps
@@ -104,28 +104,28 @@ class Scheduler:
     def enqueue(self, sequences: list[Sequence]) -> None:
         if len(self) + len(sequences) > self.most:
             raise Full(
-                f"{len(sequences)} more answers do not fit: {len(self.reading) + len(self.running)} are under way in {len(self.slots)} slots "
-                f"and {len(self.waiting)} wait, of {self.most} at most; ask again when some have ended"
+                f"{len(sequences)} more answers do not fit: {len(self)} are asked for, in {len(self.slots)} slots, of {self.most} at most; "
+                "ask again when some have ended"
             )
         self.waiting.extend(sequences)
 
-    def admit(self) -> tuple[Sequence, int, int] | None:
-        """Give the next that waits the slot unused for longest, and which slot has how many of its ids. None: nobody waits, or no slot is free."""
+    def admit(self) -> tuple[int, int, int] | None:
+        """Give the next that waits the slot unused for longest. (donor, slot, ids the donor has of it); None: nobody can begin."""
         free = [i for i, slot in enumerate(self.slots) if slot.holder is None]
         if not free or not self.waiting:
             return None
         sequence = self.waiting.popleft()
         lengths = [self.shared(slot, sequence.window) for slot in self.slots]
-        donor = max(range(len(lengths)), key=lambda i: (lengths[i], i in free))
+        donor = max(range(len(lengths)), key=lambda i: lengths[i])
         sequence.slot = target = min(free, key=lambda i: self.slots[i].used)
         self.clock += 1
         old, new = self.slots[donor], Slot(sequence.window[: lengths[donor]], None, sequence, self.clock)
-        if lengths[donor]:
+        if new.ids:
             old.used = self.clock
             new.logits = old.logits if new.ids == old.ids else None
         self.slots[target], sequence.read = new, len(new.ids)
         self.reading.append(sequence)
-        return sequence, donor, sequence.read
+        return donor, target, len(new.ids)
 
     def shared(self, slot: Slot, ids: list[int]) -> int:
         """How many of a slot's ids a prompt can use again: whole chunks, with one id left to read, or the very same prompt."""
@@ -148,8 +148,8 @@ class Scheduler:
         for place in (self.waiting, self.reading, self.running):
             if sequence in place:
                 place.remove(sequence)
-        if sequence.slot is not None:
-            self.slots[sequence.slot].holder = sequence.slot = None
+        if sequence.slot >= 0:
+            self.slots[sequence.slot].holder, sequence.slot = None, -1
 
 
 class Engine:
@@ -250,30 +250,33 @@ class Engine:
         return guesses
 
     def read(self) -> None:
-        """Read prompts, up to a chunk of ids in all; the first piece whatever its size."""
+        """Read on in prompts, up to a chunk of ids in all."""
         scheduler, left = self.scheduler, self.chunk
         while scheduler.reading or self.admit():
             s = scheduler.reading[0]
             window, slot = s.window, scheduler.slots[s.slot]
-            stop = min((s.read // self.chunk + 1) * self.chunk, len(window))
-            if s.read < len(window):
-                if left < self.chunk and stop - s.read > left:
-                    return
+            stop = min((s.read // self.chunk + 1) * self.chunk, len(window))  # whatever was read before, chunks have the same borders
+            if (piece := stop - s.read) > left:
+                return
+            if piece:
                 slot.logits = self.decoder.extend(s.slot, window[s.read : stop], s.read)
-                self.ids_read += stop - s.read
-                left -= stop - s.read
-                s.read, slot.ids = stop, window[:stop]
-            if s.read == len(window):
+                slot.ids, s.read = window[:stop], stop
+                self.ids_read += piece
+                left -= piece
+            if stop == len(window):
+                assert slot.logits is not None
                 scheduler.running.append(scheduler.reading.popleft())
                 self.take(s, slot.logits)
 
     def admit(self) -> bool:
-        if admitted := self.scheduler.admit():
-            sequence, donor, length = admitted
-            self.ids_reused += length
-            if length and donor != sequence.slot:
-                self.decoder.copy(donor, sequence.slot, length)
-        return admitted is not None
+        """Let the next that waits begin, with what a slot already has of its prompt."""
+        if (admitted := self.scheduler.admit()) is None:
+            return False
+        donor, slot, length = admitted
+        if length and donor != slot:
+            self.decoder.copy(donor, slot, length)
+        self.ids_reused += length
+        return True
 
     def slide(self, s: Sequence) -> None:
         """Where one token more than the context is to be read, only the newest half stays, read anew from position 0.

@@ -1,4 +1,4 @@
-"""Text from a prompt, through an engine: generate() yields tokens as they are sampled, complete() waits for all, answer() takes many prompts."""
+"""Text from prompts, through an engine: generate() yields tokens as they are sampled, complete() waits for all, answer() takes a batch."""
 
 import warnings
 from collections import deque
@@ -106,7 +106,7 @@ def answer(speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampli
     requests, number, asked = iter(requests), 0, deque[list[engine.Sequence]]()
     more = True
     while more or asked:
-        while more and len(speaker.scheduler) + n <= speaker.scheduler.most:
+        while more and (not len(speaker.scheduler) or len(speaker.scheduler) + n <= speaker.scheduler.most):
             request = next(requests, None)
             if more := request is not None:
                 number += 1
