@@ -160,7 +160,7 @@ def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.
         p_scales=zeros(R, M // GROUP),
         p_begin=zeros(R, M // GROUP, dtype=np.int32),
         scores=zeros(threads, context + padded(K)),
-        logits=zeros(max(slots, 1), padded(c.vocab_size)),
+        logits=zeros(R, padded(c.vocab_size)),
         sync=sync,
     )
 
