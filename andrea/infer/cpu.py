@@ -58,7 +58,10 @@ class CpuDecoder:
     def step(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> np.ndarray:
         """Read one token each, whose slot's cache holds all before; logits (n, V) float32. A slot may come again with its next positions."""
         self.check(slots, ids, positions)
-        n = len(ids)
+        n, most = len(ids), len(self.room.rows)
+        if n > most:
+            parts = [(slots[part], ids[part], positions[part]) for part in (slice(most), slice(most, n))]
+            return np.concatenate([self.step(*part) for part in parts])
         with self.lock:
             rows = self.room.rows[:n]
             rows[:, 0], rows[:, 1], rows[:, 2] = slots, ids, positions
@@ -78,7 +81,7 @@ class CpuDecoder:
             self.bells[asleep - 1].release()
 
     def check(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> None:
-        c, most = self.config, len(self.room.rows)
+        c = self.config
         for what, values, end in (("slot", slots, self.slots), ("id", ids, c.vocab_size), ("position", positions, c.context)):
             if len(values) and not 0 <= min(values) <= max(values) < end:
                 raise ValueError(f"{what} {min(values) if min(values) < 0 else max(values)} was given; there are 0 to {end - 1}")
