@@ -83,7 +83,7 @@ def test_the_answer_is_json_of_the_schema():
         "required": ["name", "born"],
         "additionalProperties": False,
     }
-    found = answers(BPE, json_schema=json.dumps(schema), max_tokens=100)
+    found = answers(BPE, n=12, json_schema=json.dumps(schema), max_tokens=100)
     for a in found:
         if a.finish == "stop":
             value = json.loads(a.text)

@@ -132,7 +132,7 @@ def test_every_row_ends_once_with_a_finish_and_is_what_it_is_alone():
     run = tiny()
     with torch.no_grad():
         run.model.unembed.weight[BYTES.separator] *= 2
-    s = Sampling(temperature=2, seed=1, max_tokens=50, stop=("e",))
+    s = Sampling(temperature=2, seed=1, max_tokens=30, stop=("e",))
     tokens = list(generate(run, "a", s, n=20))
     for row in range(20):
         mine = [t for t in tokens if t.row == row]
@@ -182,9 +182,9 @@ def test_ids_of_a_padded_vocabulary_are_never_sampled():
         run.model.unembed.weight[-63:].zero_()
         run.model.unembed.weight[-40] = 1000 * run.model.final_norm.beta
     assert run.model.eval()(torch.tensor([[0]])).argmax() == BYTES.vocab_size + 23  # far above every token
-    rows = complete(run, "a", Sampling(temperature=3, seed=0, max_tokens=100, ignore_separator=True), n=40)
+    rows = complete(run, "a", Sampling(temperature=3, seed=0, max_tokens=40, ignore_separator=True), n=20)
     ids = {i for row in rows for i in row.ids}
-    assert max(ids) < BYTES.vocab_size and len(ids) > 200
+    assert max(ids) < BYTES.vocab_size and len(ids) > 100
     assert max(complete(run, "a", GREEDY)[0].ids) < BYTES.vocab_size
     assert all(math.isfinite(x) and -50 < x <= 0 for row in rows for x in row.logprobs)  # of the tokenizer's ids alone
 

@@ -60,8 +60,6 @@ class Sequence:
     read: int = 0  # ids of the window that the slot holds, until all are there
     tokens: list[Token] = field(default_factory=list)
     told: int = 0  # tokens of earlier steps
-    guessed: int = 0
-    held: int = 0  # guesses that were right
     finish: Finish | None = None
     error: ValueError | None = None  # of finish "error"
 
@@ -167,6 +165,7 @@ class Engine:
         self.moved: dict[Sequence, None] = {}  # by the last step, in this order
         self.finished: Counter[Finish] = Counter()
         self.ids_read = self.ids_reused = 0  # of prompts
+        self.guessed = self.held = 0  # ids, and those of them that were right
 
     def add(self, prompt: str | Row[int], sampling: Sampling, n: int = 1) -> list[Sequence]:
         """n answers to a prompt, which begin when slots are free; row i draws with seed + i.
@@ -238,7 +237,7 @@ class Engine:
                 if right and s.finish is None:
                     self.take(s, found)
                     right = s.ids[-1] == guess
-                    s.held += right
+                    self.held += right
 
     def guess(self, s: Sequence) -> list[int]:
         """Ids that may come next, as many as asked for and as there is room for."""
@@ -246,7 +245,7 @@ class Engine:
             return []
         room = min(s.sampling.lookup, s.limit - len(s.tokens) - 1, self.context - s.length)
         guesses = s.lookup.guess(s.ids, room)
-        s.guessed += len(guesses)
+        self.guessed += len(guesses)
         return guesses
 
     def read(self) -> None:
