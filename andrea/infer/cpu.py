@@ -241,7 +241,7 @@ def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
     """A matrix in panels, flat, and its scales as the step counts them."""
     codes, scales = packed.tensors[name].detach(), packed.scales.get(name)
     rows, columns = codes.shape
-    codes = F.pad(codes, (0, -columns % GROUP, 0, -rows % GROUP))
+    codes = F.pad(codes, (0, 0 if codes.dtype == torch.uint8 else -columns % GROUP, 0, -rows % GROUP))
     none = np.zeros(0, np.float32)
     if codes.dtype == torch.float32:
         return panels(codes, 1).numpy(), none
@@ -249,11 +249,9 @@ def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
         return panels(codes, 2).view(torch.uint16).numpy(), none
     assert scales is not None
     scales = F.pad(scales, (0, 0, 0, -rows % GROUP))
-    if scales.shape[1] == 1:
+    if codes.dtype == torch.int8:
         return panels(codes, 4).numpy() ^ np.int8(-128), scales[:, 0].numpy()
-    codes = (codes + 8).unflatten(1, (-1, 2, 4))
-    bytes_ = (codes[:, :, 0] | codes[:, :, 1] << 4).view(torch.uint8).flatten(1)
-    return panels(bytes_, 4).numpy(), panels(scales, 1).numpy()
+    return panels(codes, 4).numpy(), panels(scales, 1).view(torch.uint16).numpy()
 
 
 def panels(codes: Tensor, columns: int) -> Tensor:

@@ -58,7 +58,7 @@ class Weights(NamedTuple):
     post_norm: bool
     residual: bool
     w: np.ndarray
-    scales: np.ndarray  # float32
+    scales: np.ndarray  # float32, of a row; bfloat16, of a group of int4: (N / 16, K / 32, 16)
     table: np.ndarray  # int64 (L, 5, 3): where each matrix begins, in words; its scales; its bias, in `small`, or NOWHERE
     head: np.ndarray  # the output projection
     head_scales: np.ndarray
@@ -216,7 +216,8 @@ def tile(panels: int, rows: int) -> Any:
             def data(i: int, kind: ir.Type) -> Any:
                 return builder.bitcast(context.make_array(signature.args[i])(context, builder, args[i]).data, kind.as_pointer())
 
-            emit = Emit(builder, str(w.dtype), [data(0, I32), data(4, F32), data(7, I32), data(8, F32), data(9, I32), data(12, F32)])
+            scale = ir.IntType(16) if str(w.dtype) == "uint8" else F32
+            emit = Emit(builder, str(w.dtype), [data(0, I32), data(4, scale), data(7, I32), data(8, F32), data(9, I32), data(12, F32)])
             places = [args[i] for i in (1, 2, 3, 5, 6, 10, 11, 13, 14)]
             together = max(1, (ACCUMULATORS // (2 if emit.whole else 1)) // rows)
             for first in range(0, panels, together):
@@ -237,7 +238,7 @@ class Emit:
         self.whole = kind in ("int8", "uint8")
 
     def vector(self, pointer: Any, at: Any, kind: ir.Type = VI) -> Any:
-        return self.b.load(self.b.bitcast(self.b.gep(pointer, [at]), kind.as_pointer()), align=4)
+        return self.b.load(self.b.bitcast(self.b.gep(pointer, [at]), kind.as_pointer()), align=kind.element.width // 8 if isinstance(kind.element, ir.IntType) else 4)
 
     def everywhere(self, value: Any) -> Any:
         """One number in all lanes."""
@@ -323,7 +324,8 @@ class Emit:
             for (p, r), total in totals.items():
                 value = b.sitofp(sums[p, r], VF)
                 if nibbles:
-                    value = b.fmul(value, self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(LANES))), VF))
+                    upper = self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(LANES))), ir.VectorType(ir.IntType(16), LANES))
+                    value = b.fmul(value, b.bitcast(b.shl(b.zext(upper, VI), each(16)), VF))
                 scale = self.everywhere(b.load(b.gep(self.x_scales, [b.add(groups[r], loop.index)])))
                 b.store(self.fma(value, scale, b.load(total)), total)
 
@@ -404,7 +406,7 @@ def _(w, start, scales, scale_start, width, row, column):
     def from_int4(w, start, scales, scale_start, width, row, column):
         pair = np.int32(w[4 * (start + (row // 16 * (width // 8) + column // 8) * 16 + row % 16) + column % 4])
         code = (pair >> 4 if column % 8 >= 4 else pair & 15) - 8
-        return np.float32(code) * scales[scale_start + (row // 16 * (width // GROUP) + column // GROUP) * 16 + row % 16]
+        return np.float32(code) * widen(scales[scale_start + (row // 16 * (width // GROUP) + column // GROUP) * 16 + row % 16])
 
     return from_int4
 
