@@ -432,3 +432,73 @@ def test_the_command_says_what_was_dropped(folder):
 def test_a_console_that_lacks_a_character_prints_a_question_mark(folder):
     result = CliRunner(charset="ascii").invoke(app, ["generate", str(folder), "-", "--max-tokens", "0"], input="é日".encode())
     assert result.exit_code == 0 and result.stdout == "??\n"
+
+
+def test_the_command_answers_every_line_of_a_file_in_order(folder, tmp_path):
+    lines = ["Once", "", "é two", "x" * 40]
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("\r\n".join(lines).encode() + b"\n")
+    result = andrea(folder, "--prompts", path, "--json", "--seed", 3, "--max-tokens", 6, "-n", 2)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    with pytest.warns(UserWarning, match="oldest 25 were dropped"):
+        wanted = [complete(checkpoint.load(folder), line, Sampling(seed=3, max_tokens=6), n=2) for line in lines]
+    assert [f["prompt"] for f in found] == lines
+    assert [[tuple(s["ids"]) for s in f["samples"]] for f in found] == [[a.ids for a in answers] for answers in wanted]
+    assert result.stderr.startswith("warning: the prompt has 41 tokens") and "finish: 8 length; 48 tokens, " in result.stderr
+    said = andrea(folder, "--prompts", path, "--seed", 3, "--max-tokens", 6).stdout
+    assert said == "".join(f"--- 1 of 1, seed 3 ---\n{line}{a[0].text}\n" for line, a in zip(lines, wanted, strict=True))
+
+
+def test_without_a_seed_every_line_of_a_file_draws_anew(folder, tmp_path):
+    (tmp_path / "same.txt").write_text("a\na\n", encoding="utf-8")
+    one, other = (json.loads(line) for line in andrea(folder, "--prompts", tmp_path / "same.txt", "--json").stdout.splitlines())
+    assert one["seed"] != other["seed"] and one["samples"] != other["samples"]
+
+
+def test_a_line_of_jsonl_has_options_of_its_own(folder, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a\\nb", "max_tokens": 2, "seed": 9}\n{"prompt": "c", "choices": ["yes", "no"]}\n', encoding="utf-8")
+    first, second = (json.loads(line) for line in andrea(folder, "--prompts", path, "--json", "--max-tokens", 5).stdout.splitlines())
+    assert first["prompt"] == "a\nb" and first["seed"] == 9 and len(first["samples"][0]["ids"]) == 2
+    assert second["samples"][0]["text"] in ("yes", "no") and second["sampling"]["choices"] == ["yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2 cannot be read"),
+        ('{"text": "a"}', "line 2 is damaged: prompt is not there; wanted str"),
+        ('{"prompt": "a", "temprature": 1}', "line 2 has 'temprature'; known are prompt, temperature, top_k"),
+        ('{"prompt": "a", "top_k": -1}', "line 2: top_k=-1 is not a whole number"),
+        ('{"prompt": "a", "temperature": "hot"}', "line 2: "),
+    ],
+)
+def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, said):
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
+        andrea(folder, "--prompts", tmp_path / "p.jsonl", catch_exceptions=False)
+
+
+def test_a_prompt_and_a_file_of_prompts_are_too_much(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"a prompt and --prompts .* were given"):
+        andrea(folder, "a", "--prompts", tmp_path, catch_exceptions=False)
+
+
+def test_the_command_keeps_to_choices_and_tells_the_likeliest_tokens(folder):
+    result = andrea(folder, "Is it?", "--choices", " yes| no", "--json", "--logprobs", 3, "--lookup", 4, "--n", 2, "--max-tokens", 5)
+    samples = json.loads(result.stdout)["samples"]
+    assert all(s["text"] in (" yes", " no") and s["finish_reason"] == "stop" for s in samples)
+    for s in samples:
+        assert [len(top) for top in s["top_logprobs"]] == [3] * len(s["ids"])
+        assert all(set(t) == {"token", "id", "logprob"} and t["logprob"] <= 0 for top in s["top_logprobs"] for t in top)
+        assert all(top[0]["logprob"] >= own for top, own in zip(s["top_logprobs"], s["logprobs"], strict=True))
+    assert "finish: 2 stop; " in result.stderr and " guesses held; " in result.stderr
+    with pytest.raises(ValueError, match="--logprobs are told with --json"):
+        andrea(folder, "a", "--logprobs", 3, catch_exceptions=False)
+
+
+def test_the_command_reads_a_schema_from_a_file(folder, tmp_path):
+    pytest.importorskip("llguidance")
+    (tmp_path / "schema.json").write_text('{"enum": [12, "é"]}', encoding="utf-8")
+    assert andrea(folder, "a", "--schema", tmp_path / "schema.json", "--json").stdout.count('"finish_reason": "stop"') == 1
+    assert json.loads(andrea(folder, "a", "--regex", "[ab]{3}", "--json").stdout)["samples"][0]["text"].strip("ab") == ""
