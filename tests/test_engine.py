@@ -14,6 +14,7 @@ from speakers import BYTES, CONTEXT, Run, prompt_of, saying, scripted, tiny
 from andrea.config import ModelConfig
 from andrea.data.tokenizer import train_bpe
 from andrea.infer import Engine, Full, Sampling, TorchDecoder, answer, complete, generate
+from andrea.infer.gpu import SlotDecoder
 from andrea.infer.lookup import Lookup
 from andrea.model import Transformer
 
@@ -480,18 +481,35 @@ def test_a_prompt_among_many_that_cannot_be_answered_is_named():
 # --- decoders -------------------------------------------------------------------------------------------------------------------------
 
 
+def on_slots(model, slots):
+    return SlotDecoder(model, slots, compiled=False)
+
+
+@pytest.mark.parametrize("made", [TorchDecoder, on_cpu, on_slots])
 @pytest.mark.parametrize("options", [{}, {"positions": "rotary"}, {"norm": "post", "residual": False}])
-def test_a_decoder_gives_what_one_full_pass_gives(options):
+def test_a_decoder_gives_what_one_full_pass_gives(options, made):
     run, ids = tiny(**options), prompt_of(20)
-    decoder, plain = TorchDecoder(run.model, 3), Rereading(run.model, 3)
+    decoder, plain = made(run.model, 3), Rereading(run.model, 3)
     close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5)  # logits of size 10, float32 sums in another order
     for slot, length in ((0, 7), (2, 1)):
         close(decoder.extend(slot, ids[:length], 0), plain.extend(slot, ids[:length], 0))
     for d in (decoder, plain):
         d.copy(0, 1, 5)
-    calls = [([0, 1, 2], [1, 2, 3], [7, 5, 1]), ([1, 1, 0, 1], [4, 5, 6, 7], [6, 7, 8, 8]), ([0], [9], [3])]
+    calls = [([0, 1, 2], [1, 2, 3], [7, 5, 1]), ([1, 1, 0, 1], [4, 5, 6, 7], [6, 7, 8, 8]), ([0], [9], [3]), ([2], [9], [2])]
     for call in calls:
         close(decoder.step(*call), plain.step(*call))
+    plain.extend(1, ids, 0)
+    decoder.extend(1, ids, 0)
+    again = [1] * (CONTEXT - 20), [*range(CONTEXT - 20)], [*range(20, CONTEXT)]
+    close(decoder.step(*again), plain.step(*again))
+
+
+def test_the_decoder_of_a_gpu_answers_as_the_plain_one():
+    run = tiny(positions="rotary")
+    speaker = engine(run, 3, on_slots)
+    sequences = [speaker.add(prompt_of(n), replace(GREEDY, max_tokens=40, lookup=n % 3))[0] for n in (1, 7, 20, 50)]
+    for sequence, n in zip(finished(speaker, *sequences), (1, 7, 20, 50), strict=True):
+        assert sequence.ids == alone(run, prompt_of(n), replace(GREEDY, max_tokens=40)).ids
 
 
 def test_generate_takes_the_decoder_it_is_given():
