@@ -37,10 +37,11 @@ class CpuDecoder:
         if slots < 1:
             raise ValueError(f"slots={slots} must be at least 1")
         self.slots = slots
-        self.weights = in_panels(packed)
-        n_bytes = self.weights.w.nbytes + self.weights.head.nbytes
+        rest, self.matrices = in_panels(packed)
+        n_bytes = sum(part.nbytes for part in self.matrices[:4])
         self.threads = 1 if n_bytes < SMALL and threads is None else threads or torch.get_num_threads()
-        self.room = room(c, self.weights, slots, self.threads)
+        self.room, *inputs = room(c, self.matrices.blocks.dtype, slots, self.threads)
+        self.parts = (self.threads, rest, self.matrices, self.room, *inputs)
         self.lock = Lock()
         self.bells = start_threads(self)
 
@@ -74,7 +75,7 @@ class CpuDecoder:
 
     def compute(self, n: int, first_logits: int, shared: bool) -> None:
         self.room.now[:] = n, first_logits, shared
-        while asleep := decode.lead(self.threads, self.weights, self.room):
+        while asleep := decode.take_part(0, *self.parts):
             self.bells[asleep - 1].release()
 
     def check(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> None:
@@ -87,16 +88,16 @@ class CpuDecoder:
 def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
     """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
     bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
-    weights, room, n = decoder.weights, decoder.room, decoder.threads
+    parts = decoder.parts
 
     def work(t: int, bell: Semaphore) -> None:
         bell.acquire()
-        while not decode.serve(t, n, weights, room):
+        while not decode.take_part(t, *parts):
             bell.acquire()
 
     for t, bell in enumerate(bells, 1):
         Thread(target=work, args=(t, bell), daemon=True, name=f"decode-{t}").start()
-    weakref.finalize(decoder, dismiss, room.sync, bells)
+    weakref.finalize(decoder, dismiss, decoder.room.sync, bells)
     return bells
 
 
@@ -130,11 +131,10 @@ def padded(n: int) -> int:
     return -(-n // GROUP) * GROUP
 
 
-def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.Room:
+def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> tuple[decode.Room, np.ndarray, np.ndarray]:
     """Everything a step writes to, zeros where padding is read."""
     R, K, context, D = max(slots, CHUNK), c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
-    M, types = padded(c.mlp_width), {np.dtype(np.float32): np.float32, np.dtype(np.uint16): np.uint16}
-    q_type = types.get(w.w.dtype, np.int8)
+    M, read = padded(c.mlp_width), kind.type if kind in (np.float32, np.uint16) else np.int8
 
     def zeros(*shape: int, dtype: type = np.float32) -> np.ndarray:
         memory = aligned(shape, dtype)
@@ -143,7 +143,7 @@ def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.
 
     sync = zeros(decode.STATE + 8 * (threads + 1), dtype=np.int64)
     sync[decode.YIELD] = yield_address()
-    return decode.Room(
+    found = decode.Room(
         now=np.zeros(3, np.int64),
         rows=np.zeros((R, 3), np.int64),
         keys=aligned((slots, c.n_layer, c.n_head, context // LANES, K, LANES)),
@@ -153,19 +153,18 @@ def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.
         y=zeros(R, max(padded(3 * c.d_model), M)),
         z=zeros(R, D),
         gate=zeros(R if c.activation == "swiglu" else 1, M),
-        q=zeros(R, D, dtype=q_type),
         q_scales=zeros(R, D // GROUP),
         q_begin=zeros(R, D // GROUP, dtype=np.int32),
-        p=zeros(R, M, dtype=q_type),
         p_scales=zeros(R, M // GROUP),
         p_begin=zeros(R, M // GROUP, dtype=np.int32),
         scores=zeros(threads, context + padded(K)),
         logits=zeros(R, padded(c.vocab_size)),
         sync=sync,
     )
+    return found, zeros(R, D, dtype=read), zeros(R, M, dtype=read)
 
 
-def in_panels(packed: Packed) -> decode.Weights:
+def in_panels(packed: Packed) -> tuple[decode.Rest, decode.Matrices]:
     """The model as the compiled step reads it; nothing of `packed` is kept."""
     c, tensors = packed.config, packed.tensors
     small: list[Tensor] = []
@@ -194,7 +193,7 @@ def in_panels(packed: Packed) -> decode.Weights:
     head, head_scales = (embed, embed_scales) if c.tied else matrix(packed, "unembed.weight")
     turns = np.stack([t.float().numpy() for t in angles(0, c.context, c.d_head)]) if c.positions == "rotary" else np.zeros((2, 0, 0))
     positions = note("position_embed.weight") if c.positions == "learned" else NOWHERE
-    return decode.Weights(
+    rest = decode.Rest(
         c.d_model,
         c.d_head,
         c.n_head,
@@ -202,18 +201,13 @@ def in_panels(packed: Packed) -> decode.Weights:
         {"gelu": decode.GELU, "relu": decode.RELU, "swiglu": decode.SWIGLU}[c.activation],
         c.norm == "post",
         c.residual,
-        blocks.whole(),
-        block_scales.whole(),
         table,
-        head,
-        head_scales,
-        embed,
-        embed_scales,
         np.array(norms, np.int64),
         torch.cat(small).numpy() if small else np.zeros(1, np.float32),
         positions,
         turns.astype(np.float32),
     )
+    return rest, decode.Matrices(blocks.whole(), block_scales.whole(), head, head_scales, embed, embed_scales)
 
 
 class Flat:
