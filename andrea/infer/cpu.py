@@ -1,109 +1,139 @@
 """Decoding on a CPU: kernels/decode.py's compiled step, its weights in panels, and the threads that compute it together."""
 
 import ctypes
-import os
 import sys
 import weakref
 from collections.abc import Sequence
 from threading import Lock, Semaphore, Thread
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from andrea.checkpoint import Run
 from andrea.config import ModelConfig
-from andrea.infer.quantize import Packed
-from andrea.kernels import decode
-from andrea.kernels.decode import GROUP, LANES, NOWHERE
+from andrea.infer.decoder import Decoder, TorchDecoder
+from andrea.infer.quantize import GROUP, METHODS, Packed, as_model, open_packed, pack
 from andrea.kernels.rotary import angles
 
-CHUNK = 128  # rows of a prompt computed together
+if TYPE_CHECKING:
+    from andrea.kernels import decode
+
+ROWS = 128  # tokens computed together, of a prompt or of many sequences
 MATRICES = ("attn.qkv", "attn.out", "mlp.up", "mlp.down", "mlp.gate")  # in the order of kernels/decode.py
-SMALL = 4 << 20  # bytes of weights that one core reads before a second has woken
+ALONE = 4 << 20  # bytes of weights that one core reads before a second has joined it
+
+
+def decoder_for(run: Run, precision: str = "auto", slots: int = 1, threads: int | None = None) -> tuple[Decoder, str]:
+    """The fastest decoder of a run here, and why it is that one. auto is float32; int8 and int4 open what `andrea quantize` wrote.
+
+    Without Numba the same numbers come from torch, slower. On a GPU the model decodes itself, in the dtype it has. Raises ValueError for
+    another precision there, and as open_packed.
+    """
+    if precision != "auto" and precision not in METHODS:
+        raise ValueError(f"precision {precision!r} is none of auto, {', '.join(METHODS)}")
+    precision, device = "float32" if precision == "auto" else precision, run.model.token_embed.weight.device.type
+    if device != "cpu":
+        if precision != "float32":
+            raise ValueError(f"precision {precision} is for a CPU and the model is on {device}; give --device cpu")
+        return TorchDecoder(run.model, slots), f"torch, on {device}"
+    packed = open_packed(run, precision) if precision in ("int8", "int4") else pack(run.model, precision)
+    if reason := lacking():
+        return TorchDecoder(run.model if precision == "float32" else as_model(packed), slots), f"torch: {reason}"
+    return CpuDecoder(packed, slots, threads), "compiled for this processor by Numba"
+
+
+def lacking() -> str:
+    """Why the compiled step does not run here; nothing where it does."""
+    try:
+        from andrea.kernels import decode  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # not there; too old for this NumPy; no folder to keep compiled code in
+        return f"Numba does not run here: {error}"
+    return ""
 
 
 class CpuDecoder:
     """Next-token logits from a model in panels, for up to `slots` sequences, whose keys and values have their place from the beginning.
 
     The bits of every answer are the same whatever is computed beside it, in whichever pieces its prompt comes, and with any number
-    of threads. May be called from several Python threads: one waits for the other.
+    of threads. May be called from several Python threads: one waits for the other. Raises ImportError where Numba does not run.
     """
 
     batch_invariant = True
 
     def __init__(self, packed: Packed, slots: int = 1, threads: int | None = None):
-        c = self.config = packed.config
-        if slots < 1:
-            raise ValueError(f"slots={slots} must be at least 1")
-        self.slots = slots
-        self.weights = in_panels(packed)
-        n_bytes = self.weights.w.nbytes + self.weights.head.nbytes
-        self.threads = 1 if n_bytes < SMALL and threads is None else threads or torch.get_num_threads()
-        self.room = room(c, self.weights, slots, self.threads)
-        self.lock = Lock()
+        from andrea.kernels.decode import take_part
+
+        if slots < 1 or (threads is not None and threads < 1):
+            raise ValueError(f"slots={slots}, threads={threads}: wanted at least 1 of each")
+        self.config, self.slots, self.take_part, self.lock = packed.config, slots, take_part, Lock()
+        rest, matrices = in_panels(packed)
+        self.bytes_read = sum(part.nbytes for part in matrices[:4])  # by every step
+        self.threads = threads or (1 if self.bytes_read < ALONE else torch.get_num_threads())
+        self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
+        self.parts = (self.threads, rest, matrices, self.room, *inputs)
         self.bells = start_threads(self)
 
     def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
         """Read ids at positions start, start + 1, ... of a slot whose cache holds all before; logits (V,) float32 after the last."""
-        self.check([slot], ids, [start, start + len(ids) - 1])
-        with self.lock:
-            for first in range(0, len(ids), CHUNK):
-                piece = ids[first : first + CHUNK]
-                rows, last = self.room.rows[: len(piece)], first + CHUNK >= len(ids)
-                rows[:, 0], rows[:, 1], rows[:, 2] = slot, piece, np.arange(start + first, start + first + len(piece))
-                self.compute(len(piece), len(piece) - last, len(piece) > 1)
-            return self.room.logits[0, : self.config.vocab_size].copy()
+        return self.read([slot] * len(ids), ids, range(start, start + len(ids)), 1)[0]
 
     def step(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> np.ndarray:
         """Read one token each, whose slot's cache holds all before; logits (n, V) float32. A slot may come again with its next positions."""
-        self.check(slots, ids, positions)
-        n, most = len(ids), len(self.room.rows)
-        if n > most:
-            parts = [(slots[part], ids[part], positions[part]) for part in (slice(most), slice(most, n))]
-            return np.concatenate([self.step(*part) for part in parts])
-        with self.lock:
-            rows = self.room.rows[:n]
-            rows[:, 0], rows[:, 1], rows[:, 2] = slots, ids, positions
-            self.compute(n, 0, len(set(slots)) < n)
-            return self.room.logits[:n, : self.config.vocab_size].copy()
+        return self.read(slots, ids, positions, len(ids))
 
     def copy(self, source: int, target: int, length: int) -> None:
         """The first `length` positions of one slot's keys and values to another."""
-        self.check([source, target], [0], [length - 1] if length else [])
         with self.lock:
-            for held, end in ((self.room.keys, -(-length // LANES)), (self.room.values, length)):
-                held[target, :, :, ..., :end, :, :] = held[source, :, :, ..., :end, :, :]
+            for held, end in ((self.room.keys, -(-length // self.room.keys.shape[-1])), (self.room.values, length)):
+                along = held[:, :, :, :end] if held is self.room.keys else held[:, :, :, :, :end]
+                along[target] = along[source]
 
-    def compute(self, n: int, first_logits: int, shared: bool) -> None:
-        self.room.now[:] = n, first_logits, shared
-        while asleep := decode.lead(self.threads, self.weights, self.room):
-            self.bells[asleep - 1].release()
-
-    def check(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> None:
-        c = self.config
-        for what, values, end in (("slot", slots, self.slots), ("id", ids, c.vocab_size), ("position", positions, c.context)):
-            if len(values) and not 0 <= min(values) <= max(values) < end:
-                raise ValueError(f"{what} {min(values) if min(values) < 0 else max(values)} was given; there are 0 to {end - 1}")
+    def read(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int], wanted: int) -> np.ndarray:
+        """Logits of the last `wanted` rows."""
+        for what, values, end in (
+            ("slots", slots, self.slots),
+            ("ids", ids, self.config.vocab_size),
+            ("positions", positions, self.config.context),
+        ):
+            if not 0 <= min(values) <= max(values) < end:  # compiled code would write there
+                raise ValueError(f"{what} {min(values)} to {max(values)} were given; there are 0 to {end - 1}")
+        found = np.empty((wanted, self.config.vocab_size), np.float32)
+        with self.lock:
+            for first in range(0, len(ids), ROWS):
+                n = min(ROWS, len(ids) - first)
+                for column, values in enumerate((slots, ids, positions)):
+                    self.room.rows[:n, column] = values[first : first + n]
+                unwanted = min(n, max(0, len(ids) - wanted - first))
+                self.room.now[:] = n, unwanted, len(set(slots[first : first + n])) < n
+                while asleep := self.take_part(0, *self.parts):
+                    self.bells[asleep - 1].release()
+                at = first + unwanted - (len(ids) - wanted)
+                found[at : at + n - unwanted] = self.room.logits[: n - unwanted, : self.config.vocab_size]
+        return found
 
 
 def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
     """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
     bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
-    weights, room, n = decoder.weights, decoder.room, decoder.threads
+    parts, take_part = decoder.parts, decoder.take_part
 
     def work(t: int, bell: Semaphore) -> None:
         bell.acquire()
-        while not decode.serve(t, n, weights, room):
+        while not take_part(t, *parts):
             bell.acquire()
 
     for t, bell in enumerate(bells, 1):
         Thread(target=work, args=(t, bell), daemon=True, name=f"decode-{t}").start()
-    weakref.finalize(decoder, dismiss, room.sync, bells)
+    weakref.finalize(decoder, dismiss, decoder.room.sync, bells)
     return bells
 
 
 def dismiss(sync: np.ndarray, bells: list[Semaphore]) -> None:
+    from andrea.kernels import decode
+
     for t, bell in enumerate(bells, 1):
         sync[decode.STATE + 8 * t] = decode.DISMISSED
         bell.release()
@@ -133,11 +163,13 @@ def padded(n: int) -> int:
     return -(-n // GROUP) * GROUP
 
 
-def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.Room:
-    """Everything a step writes to, zeros where padding is read."""
-    R, K, context, D = max(slots, CHUNK), c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
-    M, types = padded(c.mlp_width), {np.dtype(np.float32): np.float32, np.dtype(np.uint16): np.uint16}
-    q_type = types.get(w.w.dtype, np.int8)
+def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[decode.Room, np.ndarray, np.ndarray]":
+    """Everything a step writes to, zeros where padding is read; the last two are what matrices multiply, in the type they do it in."""
+    from andrea.kernels import decode
+    from andrea.kernels.decode import LANES
+
+    R, K, context, D = ROWS, c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
+    M, read = padded(c.mlp_width), kind.type if kind in (np.float32, np.uint16) else np.int8
 
     def zeros(*shape: int, dtype: type = np.float32) -> np.ndarray:
         memory = aligned(shape, dtype)
@@ -146,7 +178,7 @@ def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.
 
     sync = zeros(decode.STATE + 8 * (threads + 1), dtype=np.int64)
     sync[decode.YIELD] = yield_address()
-    return decode.Room(
+    found = decode.Room(
         now=np.zeros(3, np.int64),
         rows=np.zeros((R, 3), np.int64),
         keys=aligned((slots, c.n_layer, c.n_head, context // LANES, K, LANES)),
@@ -156,31 +188,35 @@ def room(c: ModelConfig, w: decode.Weights, slots: int, threads: int) -> decode.
         y=zeros(R, max(padded(3 * c.d_model), M)),
         z=zeros(R, D),
         gate=zeros(R if c.activation == "swiglu" else 1, M),
-        q=zeros(R, D, dtype=q_type),
         q_scales=zeros(R, D // GROUP),
         q_begin=zeros(R, D // GROUP, dtype=np.int32),
-        p=zeros(R, M, dtype=q_type),
         p_scales=zeros(R, M // GROUP),
         p_begin=zeros(R, M // GROUP, dtype=np.int32),
         scores=zeros(threads, context + padded(K)),
         logits=zeros(R, padded(c.vocab_size)),
         sync=sync,
     )
+    return found, zeros(R, D, dtype=read), zeros(R, M, dtype=read)
 
 
-def in_panels(packed: Packed) -> decode.Weights:
+def in_panels(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
     """The model as the compiled step reads it; nothing of `packed` is kept."""
+    from andrea.kernels import decode
+
+    assert decode.GROUP == GROUP
+    NOWHERE = decode.NOWHERE
     c, tensors = packed.config, packed.tensors
     small: list[Tensor] = []
     blocks, block_scales = Flat(), Flat()
 
     def note(*names: str) -> int:
-        at = sum(t.numel() for t in small)
-        small.extend(tensors[name].detach().float().flatten() for name in names)
-        return at if all(name in tensors for name in names) and names else NOWHERE
+        if names[0] not in tensors:
+            return NOWHERE
+        small.extend(tensors[name].flatten() for name in names)
+        return sum(t.numel() for t in small[: -len(names)])
 
     def norm(name: str) -> int:
-        return note(f"{name}.gamma", f"{name}.beta") if f"{name}.gamma" in tensors else NOWHERE
+        return note(f"{name}.gamma", f"{name}.beta")
 
     table = np.full((c.n_layer, len(MATRICES), 3), NOWHERE, np.int64)
     for layer in range(c.n_layer):
@@ -188,16 +224,16 @@ def in_panels(packed: Packed) -> decode.Weights:
             address = f"blocks.{layer}.{name}"
             if f"{address}.weight" in tensors:
                 panels, scales = matrix(packed, f"{address}.weight")
-                bias = note(f"{address}.bias") if f"{address}.bias" in tensors else NOWHERE
-                table[layer, i] = blocks.append(panels) * panels.itemsize // 4, block_scales.append(scales), bias
+                begin = blocks.append(panels) * panels.itemsize // 4
+                table[layer, i] = begin, block_scales.append(scales), note(f"{address}.bias")
     each = [[norm(f"blocks.{layer}.attn_norm"), norm(f"blocks.{layer}.mlp_norm")] for layer in range(c.n_layer)]
     order = [n for pair in each for n in pair]
     norms = [NOWHERE, *order] if c.norm == "post" else [*order, norm("final_norm")]
     embed, embed_scales = matrix(packed, "token_embed.weight")
     head, head_scales = (embed, embed_scales) if c.tied else matrix(packed, "unembed.weight")
     turns = np.stack([t.float().numpy() for t in angles(0, c.context, c.d_head)]) if c.positions == "rotary" else np.zeros((2, 0, 0))
-    positions = note("position_embed.weight") if c.positions == "learned" else NOWHERE
-    return decode.Weights(
+    positions = note("position_embed.weight")
+    rest = decode.Rest(
         c.d_model,
         c.d_head,
         c.n_head,
@@ -205,18 +241,13 @@ def in_panels(packed: Packed) -> decode.Weights:
         {"gelu": decode.GELU, "relu": decode.RELU, "swiglu": decode.SWIGLU}[c.activation],
         c.norm == "post",
         c.residual,
-        blocks.whole(),
-        block_scales.whole(),
         table,
-        head,
-        head_scales,
-        embed,
-        embed_scales,
         np.array(norms, np.int64),
         torch.cat(small).numpy() if small else np.zeros(1, np.float32),
         positions,
         turns.astype(np.float32),
     )
+    return rest, decode.Matrices(blocks.whole(), block_scales.whole(), head, head_scales, embed, embed_scales)
 
 
 class Flat:
@@ -239,7 +270,7 @@ class Flat:
 
 def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
     """A matrix in panels, flat, and its scales as the step counts them."""
-    codes, scales = packed.tensors[name].detach(), packed.scales.get(name)
+    codes, scales = packed.tensors[name], packed.scales.get(name)
     rows, columns = codes.shape
     codes = F.pad(codes, (0, 0 if codes.dtype == torch.uint8 else -columns % GROUP, 0, -rows % GROUP))
     none = np.zeros(0, np.float32)
@@ -256,4 +287,6 @@ def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def panels(codes: Tensor, columns: int) -> Tensor:
     """(N, K) -> (N / 16, K / columns, 16, columns), flat."""
+    from andrea.kernels.decode import LANES
+
     return codes.unflatten(1, (-1, columns)).unflatten(0, (-1, LANES)).transpose(1, 2).flatten().contiguous()

@@ -88,7 +88,7 @@ def matrices(model: Transformer, precision: str, ids: Tensor | None) -> Iterator
         grams = {} if x is None else products(block, layers, x)
         for name, layer in layers.items():
             yield f"blocks.{i}.{name}.weight", layer.weight, grams.get(name)
-        x = None if x is None else torch.cat([block(row) for row in x.split(1)])
+        x = None if x is None else torch.cat([block(rows) for rows in some(x)])
 
 
 def products(block: Block, layers: dict[str, nn.Linear], x: Tensor) -> dict[str, Tensor]:
@@ -100,11 +100,16 @@ def products(block: Block, layers: dict[str, nn.Linear], x: Tensor) -> dict[str,
         grams[name] = grams.get(name, 0) + rows.mT @ rows
 
     hooks = [layer.register_forward_hook(lambda _, read, __, name=name: add(name, read[0])) for name, layer in layers.items()]
-    for row in x.split(1):
-        block(row)
+    for rows in some(x):
+        block(rows)
     for hook in hooks:
         hook.remove()
     return grams
+
+
+def some(x: Tensor) -> tuple[Tensor, ...]:
+    """x (B, T, D) in parts of a few thousand tokens, whatever T is."""
+    return x.split(max(1, 4096 // x.shape[1]))
 
 
 def rounded(w: Tensor, precision: str, gram: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -47,8 +47,19 @@ EXACT: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}  
 LOOSE: dict[str, Any] = {**EXACT, "fastmath": {"contract", "reassoc", "arcp", "nsz"}}
 
 
-class Weights(NamedTuple):
-    """A model in panels. Its matrices are flat; `w` and `head` say by their type how (COLUMNS): float32, uint16, int8, uint8 for int4."""
+class Matrices(NamedTuple):
+    """Matrices in panels, flat, and their scales: of a row, float32; of a group of int4, bfloat16 (N / 16, K / 32, 16)."""
+
+    blocks: np.ndarray  # by their type (COLUMNS) float32, uint16, int8, or uint8 for int4
+    scales: np.ndarray
+    head: np.ndarray  # the output projection
+    head_scales: np.ndarray
+    embed: np.ndarray  # the token embedding, as a matrix (V, D); the same memory where they are tied
+    embed_scales: np.ndarray
+
+
+class Rest(NamedTuple):
+    """All else about a model."""
 
     d_model: int
     d_head: int
@@ -57,13 +68,7 @@ class Weights(NamedTuple):
     activation: int  # GELU, RELU or SWIGLU
     post_norm: bool
     residual: bool
-    w: np.ndarray
-    scales: np.ndarray  # float32, of a row; bfloat16, of a group of int4: (N / 16, K / 32, 16)
-    table: np.ndarray  # int64 (L, 5, 3): where each matrix begins, in words; its scales; its bias, in `small`, or NOWHERE
-    head: np.ndarray  # the output projection
-    head_scales: np.ndarray
-    embed: np.ndarray  # the token embedding, as a matrix (V, D); the same memory where they are tied
-    embed_scales: np.ndarray
+    table: np.ndarray  # int64 (L, 5, 3): where each matrix begins in `blocks`, in words; its scales; its bias, in `small`, or NOWHERE
     norms: np.ndarray  # int64 (2 L + 1): where gamma, and after it beta, stand in `small`, or NOWHERE
     small: np.ndarray  # float32: norms, biases, positions
     positions: int  # where learned positions (context, D) stand in `small`, or NOWHERE
@@ -82,11 +87,9 @@ class Room(NamedTuple):
     y: np.ndarray  # float32 (R, 3 D or M): what qkv and the MLP's first matrix give
     z: np.ndarray  # float32 (R, D): what goes back to the stream
     gate: np.ndarray  # float32 (R, M)
-    q: np.ndarray  # (R, D) h in the type that is multiplied, with the scales of its groups and what their sums begin with
-    q_scales: np.ndarray
-    q_begin: np.ndarray
-    p: np.ndarray  # (R, M) the same for the MLP's hidden layer
-    p_scales: np.ndarray
+    q_scales: np.ndarray  # float32 (R, D / 32): of h where int8 is multiplied
+    q_begin: np.ndarray  # int32: and what the sums of each group begin with
+    p_scales: np.ndarray  # float32 (R, M / 32): the same of the MLP's hidden layer
     p_begin: np.ndarray
     scores: np.ndarray  # float32 (threads, context + K)
     logits: np.ndarray  # float32 (R, V)
@@ -278,7 +281,7 @@ class Emit:
         w = {p: b.gep(self.w, [at(start, stride, p)]) for p in ps}
         x = {r: b.gep(self.x, [at(x_start, x_stride, r)]) for r in rs}
         if self.whole:
-            groups = {r: b.udiv(at(x_start, x_stride, r), start.type(8)) for r in rs}
+            groups = {r: b.udiv(at(x_start, x_stride, r), start.type(GROUP // 4)) for r in rs}
             self.in_groups(totals, w, x, words, groups, {p: at(scale_start, scale_stride, p) for p in ps})
         else:
             self.word_by_word(totals, w, x, words)
@@ -443,18 +446,17 @@ def _(w, h, first, last, q, scales, begin):
 
 
 @njit(**EXACT)
-def matrix(w, place, n_out, n_in, scales, h, q, q_scales, q_begin, rows, y, t, n):
-    """This thread's share of y (R, n_out) = W (n_out, n_in) times what read(h, q) gives; its first column and the end."""
+def matrix(w, start, scale_start, n_out, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, t, n):
+    """This thread's share of y[:, :n_out] = W (n_out, n_in) times rows of what read(h, q) gives; its first column and the end."""
     first, last = n_out // GROUP * t // n * GROUP, n_out // GROUP * (t + 1) // n * GROUP
     columns = columns_of(w)
     words = n_in // columns
     scale_stride = LANES * (n_in // GROUP) if columns == 8 else LANES
     x = read(h, q)
-    x_columns = min(columns, 4)  # int4 multiplies int8
+    x_stride = x.shape[1] // min(columns, 4)  # int4 multiplies int8
     multiply(
-        w, place[0], words, words * LANES, scales, place[1], scale_stride,
-        x.reshape(-1), q_scales.reshape(-1), q_begin.reshape(-1), 0, x.shape[1] // x_columns, rows,
-        y.reshape(-1), 0, y.shape[1], first // LANES, last // LANES,
+        w, start, words, words * LANES, scales, scale_start, scale_stride, x, q_scales, q_begin, first_row * x_stride, x_stride, rows,
+        y, np.int64(0), y.shape[1], first // LANES, last // LANES,
     )  # fmt: skip
     return first, last
 
@@ -478,17 +480,19 @@ def normalise(x, gamma, small, y, D):
 
 
 @njit(**LOOSE)
-def enter(c, room, norm, w, t, n):
+def enter(c, room, q, norm, w, t, n):
     """h, what the next matrix reads of the stream: normalised, or as it is. Post-norm: the stream itself is normalised."""
     for r in range(t, room.now[0], n):
         x, h = room.x[r], room.h[r]
         if norm != NOWHERE:
             normalise(x, norm, c.small, h, c.d_model)
             if c.post_norm:
-                x[: c.d_model] = h[: c.d_model]
+                for d in range(c.d_model):
+                    x[d] = h[d]
         else:
-            h[: c.d_model] = x[: c.d_model]
-        prepare(w, h, 0, len(h) // GROUP, room.q[r], room.q_scales[r], room.q_begin[r])
+            for d in range(c.d_model):
+                h[d] = x[d]
+        prepare(w, h, 0, len(h) // GROUP, q[r], room.q_scales[r], room.q_begin[r])
     meet(room.sync, n)
 
 
@@ -549,37 +553,38 @@ def remember(c, room, layer, r, head):
 @njit(**LOOSE)
 def attend(c, room, layer, r, head, t):
     """h[r, head] = softmax(q k^T / sqrt(K)) v over the positions up to this row's own."""
-    K, seen, slot = c.d_head, room.rows[r, 2] + 1, room.rows[r, 0]
-    keys, values, e = room.keys[slot, layer, head], room.values[slot, layer, head], room.scores[t]
-    none_f, none_i = room.q_scales.reshape(-1), room.q_begin.reshape(-1)
-    at = keys.shape[0] * LANES  # the head's output waits behind the scores
+    K, seen, keys, values, scores = c.d_head, room.rows[r, 2] + 1, room.keys, room.values, room.scores
+    which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
+    context, zero, one = values.shape[4], np.int64(0), np.int64(1)
+    e, at = t * scores.shape[1], t * scores.shape[1] + context  # the head's output waits behind the scores
     multiply(
-        keys.reshape(-1), 0, K, K * LANES, none_f, 0, 0,
-        room.y[r], none_f, none_i, head * K, 0, 1, e, 0, 0, 0, (seen + LANES - 1) // LANES,
+        keys, which * context * K, K, K * LANES, room.q_scales, zero, zero, room.y, room.q_scales, room.q_begin,
+        r * room.y.shape[1] + head * K, zero, one, scores, e, zero, zero, (seen + LANES - 1) // LANES,
     )  # fmt: skip
-    _, total = softmax(e, seen, np.float32(1 / np.sqrt(K)), e)
+    _, total = softmax(scores[t], seen, np.float32(1 / np.sqrt(K)), scores[t])
+    panels = values.shape[3]
     multiply(
-        values.reshape(-1), 0, seen, values.shape[1] * LANES, none_f, 0, 0,
-        e, none_f, none_i, 0, 0, 1, e, at, 0, 0, values.shape[0],
+        values, which * panels * context * LANES, seen, context * LANES, room.q_scales, zero, zero, scores, room.q_scales, room.q_begin,
+        e, zero, one, scores, at, zero, zero, panels,
     )  # fmt: skip
     for d in range(K):
-        room.h[r, head * K + d] = e[at + d] / total
+        room.h[r, head * K + d] = scores[t, context + d] / total
 
 
-@njit(**EXACT)
-def step(t, n, c, room):
+@njit(inline="always", **EXACT)
+def step(t, n, c, m, room, q, p):
     """Thread t's part, of n, in the logits of the rows in `room`, (R, V). Every thread must be called, at the same time."""
-    rows, sync = room.now[0], room.sync
-    D, wide, mlp = c.d_model, room.x.shape[1], room.p.shape[1]
+    rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
+    D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
     for r in range(t, rows, n):
         for d in range(D):
             learned = c.small[c.positions + room.rows[r, 2] * D + d] if c.positions != NOWHERE else np.float32(0)
-            room.x[r, d] = element(c.embed, 0, c.embed_scales, 0, wide, room.rows[r, 1], d) + learned
+            room.x[r, d] = element(m.embed, 0, m.embed_scales, 0, wide, room.rows[r, 1], d) + learned
     meet(sync, n)
     for layer in range(len(c.table)):
         at = c.table[layer]
-        enter(c, room, c.norms[2 * layer], c.w, t, n)
-        first, last = matrix(c.w, at[QKV], (3 * D + 31) // 32 * 32, wide, c.scales, room.h, room.q, room.q_scales, room.q_begin, rows, room.y, t, n)
+        enter(c, room, q, c.norms[2 * layer], m.blocks, t, n)
+        first, last = matrix(m.blocks, at[QKV, 0], at[QKV, 1], (3 * D + 31) // 32 * 32, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n)
         add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
         meet(sync, n)
         for i in range(t, rows * c.n_head, n):
@@ -589,59 +594,57 @@ def step(t, n, c, room):
         for i in range(t, rows * c.n_head, n):
             attend(c, room, layer, i // c.n_head, i % c.n_head, t)
         meet(sync, n)
-        if columns_of(c.w) > 1:
+        if columns_of(m.blocks) > 1:
             for r in range(t, rows, n):
-                prepare(c.w, room.h[r], 0, wide // GROUP, room.q[r], room.q_scales[r], room.q_begin[r])
+                prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
             meet(sync, n)
-        first, last = matrix(c.w, at[OUT], wide, wide, c.scales, room.h, room.q, room.q_scales, room.q_begin, rows, room.z, t, n)
+        first, last = matrix(m.blocks, at[OUT, 0], at[OUT, 1], wide, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, t, n)
         leave(c, room, at[OUT, 2], first, last)
         meet(sync, n)
-        enter(c, room, c.norms[2 * layer + 1], c.w, t, n)
+        enter(c, room, q, c.norms[2 * layer + 1], m.blocks, t, n)
         if c.activation == SWIGLU:
-            first, last = matrix(c.w, at[GATE], mlp, wide, c.scales, room.h, room.q, room.q_scales, room.q_begin, rows, room.gate, t, n)
+            first, last = matrix(m.blocks, at[GATE, 0], at[GATE, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, t, n)
             add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
-        first, last = matrix(c.w, at[UP], mlp, wide, c.scales, room.h, room.q, room.q_scales, room.q_begin, rows, room.y, t, n)
+        first, last = matrix(m.blocks, at[UP, 0], at[UP, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n)
         add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
         for r in range(rows):
             activate(c, room.y[r], room.gate[r], first, last)
-            prepare(c.w, room.y[r], first // GROUP, last // GROUP, room.p[r], room.p_scales[r], room.p_begin[r])
+            prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
         meet(sync, n)
-        first, last = matrix(c.w, at[DOWN], wide, mlp, c.scales, room.y, room.p, room.p_scales, room.p_begin, rows, room.z, t, n)
+        first, last = matrix(m.blocks, at[DOWN, 0], at[DOWN, 1], wide, mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, t, n)
         leave(c, room, at[DOWN, 2], first, last)
         meet(sync, n)
-    enter(c, room, c.norms[2 * len(c.table)], c.head, t, n)
-    start = room.now[1]
+    enter(c, room, q, c.norms[2 * len(c.table)], m.head, t, n)
     matrix(
-        c.head, (0, 0), room.logits.shape[1], wide, c.head_scales,
-        room.h[start:], room.q[start:], room.q_scales[start:], room.q_begin[start:], rows - start, room.logits, t, n,
+        m.head, zero, zero, room.logits.shape[1], wide, m.head_scales,
+        room.h, q, room.q_scales, room.q_begin, room.now[1], rows - room.now[1], room.logits, t, n,
     )  # fmt: skip
     meet(sync, n)
 
 
 @njit(**EXACT)
-def serve(t, n, c, room):
-    """Thread t computes its part of every step it is called to. It comes back when dismissed (True), or when no call came for a while."""
-    while True:
-        state = wait(room.sync, t)
-        if state != CALLED:
-            return state == DISMISSED
-        publish(room.sync, STATE + 8 * t, AWAKE)
-        step(t, n, c, room)
+def take_part(t, n, c, m, room, q, p):
+    """Thread 0: call the others and compute a step with them, 0; or nothing, and the number of one that sleeps and must be woken first.
 
-
-@njit(**EXACT)
-def lead(n, c, room):
-    """Call the other threads and compute a step with them, 0; or nothing, and the number of one that sleeps and must be woken first."""
+    Another thread: compute its part of every step that it is called to; 1 when dismissed, 0 when no call came for a while.
+    """
     sync = room.sync
-    for t in range(1, n):
+    for other in range(1, n if t == 0 else 0):
         spins = 0
-        while not turn(sync, STATE + 8 * t, AWAKE, HELD):
+        while not turn(sync, STATE + 8 * other, AWAKE, HELD):
             spins += 1
             if spins > SPINS:
-                for held in range(1, t):
+                for held in range(1, other):
                     publish(sync, STATE + 8 * held, AWAKE)
-                return t
-    for t in range(1, n):
-        publish(sync, STATE + 8 * t, CALLED)
-    step(0, n, c, room)
-    return 0
+                return other
+    for other in range(1, n if t == 0 else 0):
+        publish(sync, STATE + 8 * other, CALLED)
+    while True:
+        if t > 0:
+            called = wait(sync, t)
+            if called != CALLED:
+                return int(called == DISMISSED)
+            publish(sync, STATE + 8 * t, AWAKE)
+        step(t, n, c, m, room, q, p)
+        if t == 0:
+            return 0
