@@ -14,8 +14,10 @@ from speakers import BYTES, CONTEXT, Run, prompt_of, saying, scripted, tiny
 from andrea.config import ModelConfig
 from andrea.data.tokenizer import train_bpe
 from andrea.infer import Engine, Full, Sampling, TorchDecoder, answer, complete, generate
+from andrea.infer.cpu import CpuDecoder, lacking
 from andrea.infer.gpu import SlotDecoder
 from andrea.infer.lookup import Lookup
+from andrea.infer.quantize import pack
 from andrea.model import Transformer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,10 +27,8 @@ GREEDY = replace(FREE, temperature=0)
 
 
 def on_cpu(model, slots):
-    pytest.importorskip("andrea.infer.cpu")
-    from andrea.infer.cpu import CpuDecoder
-    from andrea.infer.quantize import pack
-
+    if reason := lacking():
+        pytest.skip(reason)
     return CpuDecoder(pack(model, "float32"), slots, 1)
 
 

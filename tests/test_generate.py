@@ -19,6 +19,7 @@ from andrea.cli import app
 from andrea.config import DataConfig, RunConfig, TrainConfig
 from andrea.data.tokenizer import char_tokenizer, train_bpe
 from andrea.infer import Sampling, complete, generate
+from andrea.infer.cpu import decoder_for
 from andrea.infer.text import TextStream
 
 GREEDY = Sampling(temperature=0, max_tokens=40, ignore_separator=True)
@@ -367,12 +368,18 @@ def folder(tmp_path_factory):
     return run
 
 
+def said(folder, prompt, sampling, n=1):
+    """What the command will say."""
+    run = checkpoint.load(folder)
+    return complete(run, prompt, sampling, n, decoder_for(run, slots=n)[0])
+
+
 def andrea(*arguments, **options):
     return CliRunner().invoke(app, ["generate", *map(str, arguments)], **options)
 
 
 def test_the_command_prints_the_prompt_the_text_and_how_it_ended(folder):
-    answer = complete(checkpoint.load(folder), "Once é", Sampling(seed=5, max_tokens=12))[0]
+    answer = said(folder, "Once é", Sampling(seed=5, max_tokens=12))[0]
     result = andrea(folder, "Once é", "--seed", 5, "--max-tokens", 12, "--at", "last", "--device", "cpu")
     assert result.exit_code == 0 and result.stdout == "Once é" + answer.text + "\n"
     assert result.stderr.startswith("finish: length; 12 tokens, ") and result.stderr.endswith(" tokens/s; seed 5\n")
@@ -391,7 +398,7 @@ def test_the_command_refuses_standard_input_that_is_not_utf_8(folder):
 
 
 def test_the_command_prints_several_answers_one_after_another(folder):
-    answers = complete(checkpoint.load(folder), "a", Sampling(seed=5, max_tokens=9), n=2)
+    answers = said(folder, "a", Sampling(seed=5, max_tokens=9), n=2)
     result = andrea(folder, "a", "--seed", 5, "--max-tokens", 9, "-n", 2)
     assert result.stdout == "".join(f"--- {i + 1} of 2, seed {5 + i} ---\na{answers[i].text}\n" for i in range(2))
 
@@ -410,7 +417,7 @@ def test_the_command_prints_one_json_object_that_says_all(folder):
     given = [part for name, value in options.items() for part in ("--" + name.replace("_", "-"), value)]
     result = andrea(folder, "é", *given, "--stop", "x", "--stop", "yz", "--ignore-separator", "--seed", 7, "-n", 2, "--json")
     found = json.loads(result.stdout)
-    answers = complete(checkpoint.load(folder), "é", sampling, n=2)
+    answers = said(folder, "é", sampling, n=2)
     assert found["prompt"] == "é" and found["prompt_ids"] == [BYTES.separator, *"é".encode()] and found["seed"] == 7
     assert Sampling(**found["sampling"]) == sampling
     assert [(s["text"], tuple(s["ids"]), s["finish_reason"]) for s in found["samples"]] == [(a.text, a.ids, a.finish) for a in answers]
@@ -441,12 +448,12 @@ def test_the_command_answers_every_line_of_a_file_in_order(folder, tmp_path):
     result = andrea(folder, "--prompts", path, "--json", "--seed", 3, "--max-tokens", 6, "-n", 2)
     found = [json.loads(line) for line in result.stdout.splitlines()]
     with pytest.warns(UserWarning, match="oldest 25 were dropped"):
-        wanted = [complete(checkpoint.load(folder), line, Sampling(seed=3, max_tokens=6), n=2) for line in lines]
+        wanted = [said(folder, line, Sampling(seed=3, max_tokens=6), n=2) for line in lines]
     assert [f["prompt"] for f in found] == lines
     assert [[tuple(s["ids"]) for s in f["samples"]] for f in found] == [[a.ids for a in answers] for answers in wanted]
     assert result.stderr.startswith("warning: the prompt has 41 tokens") and "finish: 8 length; 48 tokens, " in result.stderr
-    said = andrea(folder, "--prompts", path, "--seed", 3, "--max-tokens", 6).stdout
-    assert said == "".join(f"--- 1 of 1, seed 3 ---\n{line}{a[0].text}\n" for line, a in zip(lines, wanted, strict=True))
+    printed = andrea(folder, "--prompts", path, "--seed", 3, "--max-tokens", 6).stdout
+    assert printed == "".join(f"--- 1 of 1, seed 3 ---\n{line}{a[0].text}\n" for line, a in zip(lines, wanted, strict=True))
 
 
 def test_without_a_seed_every_line_of_a_file_draws_anew(folder, tmp_path):
@@ -482,6 +489,17 @@ def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, sa
 def test_a_prompt_and_a_file_of_prompts_are_too_much(folder, tmp_path):
     with pytest.raises(ValueError, match=r"a prompt and --prompts .* were given"):
         andrea(folder, "a", "--prompts", tmp_path, catch_exceptions=False)
+
+
+def test_the_command_computes_in_the_precision_asked_for(folder):
+    plain, rounded = (
+        json.loads(andrea(folder, "ab", "--precision", p, "--seed", 1, "--json").stdout)["samples"][0] for p in ("float32", "bf16")
+    )
+    assert rounded["logprobs"][0] != plain["logprobs"][0]
+    if rounded["ids"][0] == plain["ids"][0]:
+        assert rounded["logprobs"][0] == pytest.approx(plain["logprobs"][0], abs=0.1)
+    with pytest.raises(ValueError, match="precision 'half' is none of"):
+        andrea(folder, "a", "--precision", "half", catch_exceptions=False)
 
 
 def test_the_command_keeps_to_choices_and_tells_the_likeliest_tokens(folder):

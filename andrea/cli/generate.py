@@ -60,6 +60,9 @@ def generate(
     past_context: Annotated[
         str, Option(metavar="recompute|stop", help="When the context is full: drop its oldest half and go on, or end.")
     ] = "recompute",
+    precision: Annotated[
+        str, Option(metavar="auto|float32|bf16|int8|int4", help="Of the weights; int8 and int4 after `andrea quantize`. auto is float32.")
+    ] = "auto",
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text; with --prompts one a line.")] = False,
@@ -88,6 +91,7 @@ def generate(
 
     from andrea import infer
     from andrea.checkpoint import load
+    from andrea.infer.cpu import CpuDecoder, decoder_for
     from andrea.machine import choose_device
 
     if logprobs and not as_json:
@@ -117,8 +121,11 @@ def generate(
     else:
         requests = [(read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or "", sampling)]
     opened = load(run, at, choose_device(device).value)
-    slots = min(max(n, 1) * len(requests), infer.SLOTS)
-    speaker = infer.Engine(infer.TorchDecoder(opened.model, max(slots, 1)), opened.tokenizer, waiting=max(n, slots))
+    slots = max(1, min(n * len(requests), infer.SLOTS))
+    decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
+    if not isinstance(decoder, CpuDecoder):
+        typer.echo(f"decoding by {why}", err=True)
+    speaker = infer.Engine(decoder, opened.tokenizer, waiting=max(n, slots))
     aloud = n == 1 and not as_json and not prompts
     work = infer.answer(speaker, requests, n) if prompts else continued(speaker, *requests[0], n, aloud)
     start, ends, count = perf_counter(), Counter[str](), 0

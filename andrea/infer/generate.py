@@ -87,9 +87,11 @@ def tokens(speaker: Engine) -> Iterator[Token]:
                 raise sequence.error
 
 
-def complete(run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1) -> list[Completion]:
+def complete(
+    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, decoder: Decoder | None = None
+) -> list[Completion]:
     """The n answers that generate() yields, whole."""
-    return collect(generate(run, prompt, sampling, n), n)
+    return collect(generate(run, prompt, sampling, n, decoder), n)
 
 
 def collect(tokens: Iterable[Token], n: int) -> list[Completion]:

@@ -88,3 +88,13 @@ class SlotDecoder(TorchDecoder):
         with torch.inference_mode(), evaluating(self.twins):
             logits = self.read(*rows.to(self.model.token_embed.weight.device)).cpu().numpy()[list(slots[:n])]
         return np.concatenate([logits, self.step(slots[n:], ids[n:], positions[n:])]) if n < len(slots) else logits
+
+
+def on_gpu(model: Transformer, slots: int) -> tuple[SlotDecoder, str]:
+    """A SlotDecoder, compiled where that works here, and how it computes."""
+    try:
+        decoder = SlotDecoder(model, slots)
+        decoder.step([0], [0], [0])
+    except Exception as error:  # no C compiler, no Triton, an old GPU: the first step says
+        return SlotDecoder(model, slots, compiled=False), f"torch, not compiled: {(str(error) or type(error).__name__).splitlines()[0]}"
+    return decoder, "torch, compiled"
