@@ -143,7 +143,7 @@ def generate(
         typer.echo("\n" * aloud + f"andrea: interrupted; seed {sampling.seed}", err=True)
         sys.exit(130)
     seconds = perf_counter() - start
-    finish = ", ".join(f"{count} {end}" if len(ends) > 1 or count > 1 else end for end, count in ends.items())
+    finish = ", ".join(end if ends.total() == 1 else f"{times} {end}" for end, times in ends.items())
     guesses = f"; {speaker.held} of {speaker.guessed} guesses held" if lookup else ""
     typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s{guesses}; seed {sampling.seed}", err=True)
 

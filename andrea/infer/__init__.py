@@ -2,10 +2,10 @@
 
 from andrea.infer.cache import LayerCache, new_cache
 from andrea.infer.decoder import Decoder, TorchDecoder
-from andrea.infer.engine import Engine, Full, Sequence, Token
+from andrea.infer.engine import Engine, Full, Sequence
 from andrea.infer.generate import SLOTS, Completion, answer, ask, collect, complete, generate, tokens
 from andrea.infer.sample import Sampling, choose, penalise, probabilities, sample
-from andrea.infer.text import prompt_ids
+from andrea.infer.text import Token, prompt_ids
 
 __all__ = [
     "SLOTS",

@@ -12,7 +12,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Sequence as Row
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,25 +21,11 @@ from andrea.infer.constrain import Rule, Rules
 from andrea.infer.decoder import Decoder
 from andrea.infer.lookup import Lookup
 from andrea.infer.sample import Sampling, choose
-from andrea.infer.text import TextStream, prompt_ids
-
-Finish = Literal["stop", "length", "cancelled", "error"]
+from andrea.infer.text import Finish, TextStream, Token, prompt_ids
 
 
 class Full(ValueError):
     """All slots are taken and as many wait as may."""
-
-
-@dataclass(frozen=True)
-class Token:
-    """One sampled token. The last of its answer has `finish`, and no other has: "stop" (separator, stop string or rule) or "length"."""
-
-    row: int
-    id: int
-    text: str  # what has become certain with this token: whole characters, no beginning of a stop string; may be empty
-    logprob: float  # nats: the log-softmax of the model's own logits, before rule, penalty, temperature and limits
-    finish: Finish | None
-    top: tuple[tuple[int, float], ...] = ()  # the likeliest (id, logprob), as many as Sampling.logprobs asks for
 
 
 @dataclass(eq=False)
@@ -200,11 +185,9 @@ class Engine:
             )
             for row in range(n)
         ]
-        if limit:
-            self.scheduler.enqueue(sequences)
-        else:
-            for sequence in sequences:
-                self.end(sequence, "length")
+        self.scheduler.enqueue(sequences if limit else [])
+        for sequence in sequences if not limit else []:
+            self.end(sequence, "length")
         return sequences
 
     def cancel(self, sequence: Sequence) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from andrea.data.tokenizer import Tokenizer
 from andrea.infer import engine
 from andrea.infer.decoder import Decoder, TorchDecoder
-from andrea.infer.engine import Engine, Finish, Token
+from andrea.infer.engine import Engine
 from andrea.infer.sample import Sampling
+from andrea.infer.text import Finish, Token
 from andrea.model import Transformer
 
 SLOTS = 16  # answers at a time where nobody says
@@ -55,7 +56,7 @@ def generate(
     past_context="stop" it is refused, and an answer ends ("length") when the context is full.
 
     `options` are fields of Sampling, to change single ones: generate(run, "Once", temperature=0). `decoder` is what computes; without
-    one it is the model itself.
+    one it is the model itself, hooks and all; infer/cpu.py's decoder_for() gives the fastest.
 
     Raises ValueError at the call for n < 1, a prompt that cannot be read, a rule that cannot be followed and a tokenizer of another model;
     while running for nan logits.
