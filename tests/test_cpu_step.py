@@ -163,7 +163,12 @@ def test_threads_end_with_their_decoder():
 
 @pytest.mark.parametrize(
     ("slots", "ids", "positions", "told"),
-    [([2], [0], [0], "slots 2 to 2"), ([0], [61], [0], "ids 61 to 61"), ([0], [-1], [0], "ids -1 to -1"), ([0], [0], [40], "positions 40 to 40")],
+    [
+        ([2], [0], [0], "slots 2 to 2"),
+        ([0], [61], [0], "ids 61 to 61"),
+        ([0], [-1], [0], "ids -1 to -1"),
+        ([0], [0], [40], "positions 40 to 40"),
+    ],
 )
 def test_what_would_be_written_outside_is_refused(slots, ids, positions, told):
     decoder = CpuDecoder(pack(model_of(), "float32"), slots=2)

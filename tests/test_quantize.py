@@ -66,7 +66,9 @@ def test_what_seen_inputs_make_of_a_matrix_is_nearer_when_they_guide_the_roundin
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8", "int4"])
-@pytest.mark.parametrize("changes", [{}, {"activation": "swiglu", "tied": False, "bias": False}, {"d_model": 45, "n_head": 5, "norm": "none"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"activation": "swiglu", "tied": False, "bias": False}, {"d_model": 45, "n_head": 5, "norm": "none"}]
+)
 def test_a_packed_model_is_near_its_model_and_leaves_it_as_it_was(precision, changes):
     model = randomise(Transformer(tiny(**changes))).eval()
     before = {name: t.clone() for name, t in model.state_dict().items()}
@@ -76,7 +78,9 @@ def test_a_packed_model_is_near_its_model_and_leaves_it_as_it_was(precision, cha
     with torch.no_grad():
         wanted, found = model(ids), as_model(packed)(ids)
     apart = ((found - wanted).norm() / wanted.norm()).item()
-    assert 1e-5 < apart < {"bfloat16": 0.02, "int8": 0.04, "int4": 0.4}[precision]  # 2^-9, 1/254, 1/16 of a number, through a dozen matrices
+    assert (
+        1e-5 < apart < {"bfloat16": 0.02, "int8": 0.04, "int4": 0.4}[precision]
+    )  # 2^-9, 1/254, 1/16 of a number, through a dozen matrices
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8", "int4"])
@@ -114,7 +118,7 @@ def test_a_file_made_from_other_weights_is_refused(run):
         open_packed(run, "int8")
     del found["files"]["model.safetensors"]
     manifest.write_text(json.dumps(found), encoding="utf-8")
-    with pytest.raises(ValueError, match="it has no checksum of model.safetensors"):
+    with pytest.raises(ValueError, match="it has no checksum of model"):
         open_packed(run, "int8")
 
 
@@ -155,7 +159,11 @@ def test_a_damaged_file_is_refused(run):
         rewritten(change)
         with pytest.raises(ValueError, match=told):
             open_packed(run, "int8")
-    for about, told in (({"format_version": "99"}, "update andrea"), ({"format_version": "?"}, "is damaged"), ({"config": "{"}, "is damaged: .*config")):
+    for about, told in (
+        ({"format_version": "99"}, "update andrea"),
+        ({"format_version": "?"}, "is damaged"),
+        ({"config": "{"}, "is damaged: .*config"),
+    ):
         rewritten(lambda t: None, about.items())
         with pytest.raises(ValueError, match=told):
             open_packed(run, "int8")
@@ -166,7 +174,9 @@ def test_the_layout_is_what_pack_makes():
         model = Transformer(tiny(**changes))
         for precision in ("bfloat16", "int8", "int4"):
             packed: Packed = pack(model, precision)
-            sizes = {n: tuple(t.shape) for n, t in packed.tensors.items()} | {f"{n}.scales": tuple(t.shape) for n, t in packed.scales.items()}
+            sizes = {n: tuple(t.shape) for n, t in packed.tensors.items()} | {
+                f"{n}.scales": tuple(t.shape) for n, t in packed.scales.items()
+            }
             assert sizes == {name: shape for name, (_, shape) in layout(model.config, precision).items()}
 
 

@@ -82,7 +82,7 @@ class CpuDecoder:
         return self.read([slot] * len(ids), ids, range(start, start + len(ids)), 1)[0]
 
     def step(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> np.ndarray:
-        """Read one token each, whose slot's cache holds all before; logits (n, V) float32. A slot may come again with its next positions."""
+        """Read one token each, whose slot's cache holds all before; logits (n, V) float32. A slot may come again, in order."""
         return self.read(slots, ids, positions, len(ids))
 
     def copy(self, source: int, target: int, length: int) -> None:

@@ -37,7 +37,12 @@ GROUP = 32  # columns of int4 that share a scale, and inputs that do in both
 CALIBRATION = 16_384  # tokens of training text that show what inputs a matrix has
 OUTER = ("token_embed.weight", "unembed.weight")
 STORED = {"bfloat16": "BF16", "int8": "I8", "int4": "U8"}  # precision -> how safetensors calls its codes
-METHODS = {"float32": "as trained", "bfloat16": "nearest", "int8": "gptq, a scale for each row", "int4": f"gptq, a scale for {GROUP} columns"}
+METHODS = {
+    "float32": "as trained",
+    "bfloat16": "nearest",
+    "int8": "gptq, a scale for each row",
+    "int4": f"gptq, a scale for {GROUP} columns",
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def some(x: Tensor) -> tuple[Tensor, ...]:
 
 def rounded(w: Tensor, precision: str, gram: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Codes and scales of a matrix (N, K)."""
-    N, K = w.shape
+    K = w.shape[1]
     wide, group = F.pad(w.float(), (0, -K % GROUP)), GROUP if precision == "int4" else -(-K // GROUP) * GROUP
     low, high = (-8, 7) if precision == "int4" else (-127, 127)
     if gram is None:
@@ -151,7 +156,7 @@ def compensated(w: Tensor, gram: Tensor, precision: str, group: int, ends: tuple
 
 
 def scale(w: Tensor, precision: str) -> Tensor:
-    """The scale (N,) of each row of w (N, group). int4: of some that cut the largest or not, on either side, the one of the least squared error."""
+    """The scale (N,) of each row of w (N, group). int4: the one of least squared error, of some that cut the largest number or not."""
     largest = w.gather(1, w.abs().argmax(1, keepdim=True))[:, 0]
     if precision == "int8":
         return torch.where(largest == 0, 1.0, largest.abs() / 127)
@@ -177,7 +182,7 @@ def numbers(codes: Tensor, scales: Tensor, shape: tuple[int, ...]) -> Tensor:
 @torch.no_grad()
 def as_model(packed: Packed) -> Transformer:
     """A Transformer with the weights that `packed` stands for and inputs rounded as the decode step rounds them: its plain reference."""
-    shapes = {address: shape for address, shape in parameters(packed.config)}
+    shapes = dict(parameters(packed.config))
     model = Transformer(packed.config)
     whole = {n: numbers(t, packed.scales[n], shapes[n]) if n in packed.scales else t.float() for n, t in packed.tensors.items()}
     set_weights(model, whole)
@@ -273,7 +278,9 @@ def open_packed(run: Run, precision: str) -> Packed:
         raise ValueError(f"{path} was made from other weights than the model beside it; {again}")
     wanted = layout(config, precision)
     if wrong := sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)):
-        raise Damaged(f"{path} is damaged: {shown(wrong[0])} is {shown(found.get(wrong[0]))}; wanted {shown(wanted.get(wrong[0]))}; {again}")
+        raise Damaged(
+            f"{path} is damaged: {shown(wrong[0])} is {shown(found.get(wrong[0]))}; wanted {shown(wanted.get(wrong[0]))}; {again}"
+        )
     scales = {name: tensors.pop(f"{name}.scales") for name in [n for n in tensors if f"{n}.scales" in tensors]}
     if not all(s.isfinite().all() for s in scales.values()):
         raise Damaged(f"{path} is damaged: a scale is no number; {again}")

@@ -1,17 +1,18 @@
 """The decode step for a CPU, compiled by Numba: everything between token ids and logits in one call for each thread.
 
 A matrix (N, K) lies in panels of 16 rows, and within a panel column by column, so that one vector instruction takes 16 rows at once, no sum
-goes across a vector, and a thread reads memory in one stream. A *word* is 32 bits of a row: 1 column in float32, 2 in bfloat16, 4 in
+goes across a vector, and a thread reads memory in one stream. A word is 32 bits of a row: 1 column in float32, 2 in bfloat16, 4 in
 int8, 8 in int4; panels are (N / 16, K / columns, 16) words. Rows and columns are padded with zeros to multiples of 32.
 
     float32   y = W x                                         every product and sum in float32
-    bfloat16  y = W bf16(x)                                   products of bfloat16, sums in float32 (one instruction where the processor has it)
+    bfloat16  y = W bf16(x)                                   products of bfloat16, sums in float32
     int8      y_i = s_i      sum_g a_g       sum_k W_ik q_k   q = round(x / a_g), a_g = max|x| / 127 over 32 columns; whole numbers inside
     int4      y_i = sum_g s_ig a_g           sum_k W_ik q_k   the same, with a scale for every 32 columns of a row
 
 Each sum runs over the columns in their order, one accumulator for every row and sequence, however many rows and sequences are computed
 together: the bits of an answer do not depend on what runs beside it, nor on how a prompt is cut. The threads share out rows of the
-matrices, never a sum. They meet at barriers of their own (`meet`): 100 regions of Numba's or OpenMP's would cost more than a small model's step.
+matrices, never a sum. They meet at barriers of their own (`meet`): a hundred regions of Numba's or OpenMP's would cost more than
+a small model's step.
 
 Importing this raises ImportError where Numba cannot run. Numba keeps what it compiled beside this file, and looks at this file alone to see
 whether that is stale: what is compiled here stands here.
@@ -19,7 +20,6 @@ whether that is stale: what is compiled here stands here.
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
@@ -206,11 +206,13 @@ VF, VI = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 def tile(panels: int, rows: int) -> Any:
     """The product of some panels with some rows of x, as LLVM's instructions on vectors of 16: what a compiler makes of loops is luck.
 
-    y[r, 16 p + lane] for r < rows, p < panels. Of places: `start` and `stride` from panel to panel, in words; x's in words too, y's in floats.
+    y[r, 16 p + lane] for r < rows, p < panels. Each place and stride counts numbers of its array, those of w and x words.
     """
 
     @intrinsic
-    def product(typing, w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride):
+    def product(
+        typing, w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
+    ):
         signature = types.void(
             w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
         )
@@ -241,7 +243,10 @@ class Emit:
         self.whole = kind in ("int8", "uint8")
 
     def vector(self, pointer: Any, at: Any, kind: ir.Type = VI) -> Any:
-        return self.b.load(self.b.bitcast(self.b.gep(pointer, [at]), kind.as_pointer()), align=kind.element.width // 8 if isinstance(kind.element, ir.IntType) else 4)
+        return self.b.load(
+            self.b.bitcast(self.b.gep(pointer, [at]), kind.as_pointer()),
+            align=kind.element.width // 8 if isinstance(kind.element, ir.IntType) else 4,
+        )
 
     def everywhere(self, value: Any) -> Any:
         """One number in all lanes."""
@@ -337,7 +342,26 @@ one_by_one, one_by_four, four_by_one, four_by_four = tile(1, 1), tile(1, 4), til
 
 
 @njit(**EXACT)
-def multiply(w, start, words, stride, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, rows, y, y_start, y_stride, first, last):
+def multiply(
+    w,
+    start,
+    words,
+    stride,
+    scales,
+    scale_start,
+    scale_stride,
+    x,
+    x_scales,
+    x_begin,
+    x_start,
+    x_stride,
+    rows,
+    y,
+    y_start,
+    y_stride,
+    first,
+    last,
+):
     """y[r, 16 p + lane] of panels first to last - 1 and of rows x. The weights come from memory once: x is what is read again."""
     p = first
     while p < last:
@@ -346,24 +370,80 @@ def multiply(w, start, words, stride, scales, scale_start, scale_stride, x, x_sc
         if last - p >= 4:
             while rows - r >= 4:
                 four_by_four(
-                    w, a, stride, words, scales, s, scale_stride, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
                 )
                 r += 4
             while r < rows:
                 four_by_one(
-                    w, a, stride, words, scales, s, scale_stride, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
                 )
                 r += 1
             p += 4
         else:
             while rows - r >= 4:
                 one_by_four(
-                    w, a, stride, words, scales, s, scale_stride, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
                 )
                 r += 4
             while r < rows:
                 one_by_one(
-                    w, a, stride, words, scales, s, scale_stride, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
                 )
                 r += 1
             p += 1
@@ -384,7 +464,7 @@ def _(w):
 @overload(read)
 def _(h, q):
     """What a product reads: h itself in float32, else what prepare() made of it."""
-    return (lambda h, q: h) if q.dtype == types.float32 else (lambda h, q: q)  # noqa: PLW0108
+    return (lambda h, q: h) if q.dtype == types.float32 else (lambda h, q: q)
 
 
 @overload(element)
@@ -416,7 +496,10 @@ def _(w, start, scales, scale_start, width, row, column):
 
 @overload(prepare)
 def _(w, h, first, last, q, scales, begin):
-    """Groups first to last - 1 of one row of h in the type that w multiplies. Codes of the weights are unsigned: sums begin with what that adds."""
+    """Groups first to last - 1 of one row of h in the type that w multiplies.
+
+    The weights' codes are stored without a sign, 8 or 128 too large: sums begin with what takes that back.
+    """
     if w.dtype == types.float32:
         return lambda w, h, first, last, q, scales, begin: None
     if w.dtype == types.uint16:
@@ -584,7 +667,23 @@ def step(t, n, c, m, room, q, p):
     for layer in range(len(c.table)):
         at = c.table[layer]
         enter(c, room, q, c.norms[2 * layer], m.blocks, t, n)
-        first, last = matrix(m.blocks, at[QKV, 0], at[QKV, 1], (3 * D + 31) // 32 * 32, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n)
+        first, last = matrix(
+            m.blocks,
+            at[QKV, 0],
+            at[QKV, 1],
+            (3 * D + 31) // 32 * 32,
+            wide,
+            m.scales,
+            room.h,
+            q,
+            room.q_scales,
+            room.q_begin,
+            zero,
+            rows,
+            room.y,
+            t,
+            n,
+        )
         add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
         meet(sync, n)
         for i in range(t, rows * c.n_head, n):
@@ -598,20 +697,28 @@ def step(t, n, c, m, room, q, p):
             for r in range(t, rows, n):
                 prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
             meet(sync, n)
-        first, last = matrix(m.blocks, at[OUT, 0], at[OUT, 1], wide, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, t, n)
+        first, last = matrix(
+            m.blocks, at[OUT, 0], at[OUT, 1], wide, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, t, n
+        )
         leave(c, room, at[OUT, 2], first, last)
         meet(sync, n)
         enter(c, room, q, c.norms[2 * layer + 1], m.blocks, t, n)
         if c.activation == SWIGLU:
-            first, last = matrix(m.blocks, at[GATE, 0], at[GATE, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, t, n)
+            first, last = matrix(
+                m.blocks, at[GATE, 0], at[GATE, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, t, n
+            )
             add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
-        first, last = matrix(m.blocks, at[UP, 0], at[UP, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n)
+        first, last = matrix(
+            m.blocks, at[UP, 0], at[UP, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n
+        )
         add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
         for r in range(rows):
             activate(c, room.y[r], room.gate[r], first, last)
             prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
         meet(sync, n)
-        first, last = matrix(m.blocks, at[DOWN, 0], at[DOWN, 1], wide, mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, t, n)
+        first, last = matrix(
+            m.blocks, at[DOWN, 0], at[DOWN, 1], wide, mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, t, n
+        )
         leave(c, room, at[DOWN, 2], first, last)
         meet(sync, n)
     enter(c, room, q, c.norms[2 * len(c.table)], m.head, t, n)
