@@ -8,7 +8,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import claims, count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, stories, trace, train
+from andrea.cli import (
+    claims,
+    count,
+    data,
+    doctor,
+    evaluate,
+    flow,
+    generate,
+    heads,
+    lens,
+    plan,
+    quantize,
+    resume_check,
+    runs,
+    stories,
+    trace,
+    train,
+)
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -49,6 +66,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs.runs,
     "generate": generate.generate,
     "eval": evaluate.evaluate,
+    "quantize": quantize.quantize,
     "trace": trace.trace,
     "lens": lens.lens,
     "heads": heads.heads,
