@@ -175,7 +175,7 @@ class Draws(TorchFunctionMode):
         super().__init__()
         self.seed, self.names, self.drawn = seed, names, []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if func in self.RANDOM:
             name = self.names[len(self.drawn)] if self.names else ""
