@@ -69,8 +69,7 @@ def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
         if not anew:
             raise ValueError(
                 f"{folder} holds runs of another design of {opened.claim.name}: what was to be measured has changed since, and runs of "
-                f"both "
-                f"together would decide nothing; --anew sets the old ones aside, or give another --out"
+                "both together would decide nothing; --anew sets the old ones aside, or give another --out"
             )
         folder.rename(folder.with_name(f"{folder.name}-{old[:8]}"))
     folder.mkdir(parents=True, exist_ok=True)

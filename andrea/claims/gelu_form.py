@@ -40,8 +40,8 @@ CLAIM = Claim(
     sentence="Large positive x: about x. Large negative x: about 0. GELU(0) = 0 exactly. Some negative input passes, weighted by Phi.",
     means="The tanh form gives the stated values to seven decimals, 0 at 0, x within 1e-5 above 5, 0 within 1e-5 below -5, and "
     "something below 0 at -0.5.",
-    published="The tanh form is one of two approximations in the paper; its largest error is below 5e-4. GELU is not monotone: it falls "
-    "until about -0.75.",
+    published="The tanh form is one of two approximations in the paper; its largest error is below 5e-4. GELU is not monotone: it "
+    "falls until about -0.75.",
     sources=("Hendrycks & Gimpel 2016, arXiv:1606.08415",),
     controls="float64, 200,001 points from -10 to 10; no chance in it.",
     arms={"tanh form": Arm()},
@@ -54,7 +54,7 @@ CLAIM = Claim(
         exact("below -5: distance from 0, beyond 1e-5", lambda f: f["below"] - 1e-5),
         exact("at -0.5 something negative passes", lambda f: f["passes"]),
         exact("distance from x Phi(x), beyond 5e-4", lambda f: f["error"] - 5e-4, needed=False),
-        exact("it rises everywhere (it does not: it falls until the value found, from 0)", lambda f: -f["falls_until"], needed=False),
+        exact("it rises everywhere: the distance below 0 until which it falls", lambda f: -f["falls_until"], needed=False),
     ),
     seeds=(0,),
 )

@@ -72,7 +72,7 @@ FACTS = (
     Fact(
         RATIO,
         "T5, 2019 and 2020",
-        "small to large 4; the 3B model 16 (16,384 / 1,024), the 11B model 64 (65,536 / 1,024); version 1.1 is gated: 8/3 in base, 2.5 in XXL",
+        "4 up to large; 16 in the 3B model, 64 (65,536 / 1,024) in the 11B model; version 1.1 is gated: 8/3 in base, 2.5 in XXL",
         "Raffel et al. 2020, arXiv:1910.10683, 3.7; configurations of t5-v1_1",
         "in part",
     ),
@@ -93,7 +93,7 @@ FACTS = (
     Fact(
         GATED,
         "Shazeer, 2020",
-        "gates in the Transformer's MLP, SwiGLU among them; width 3,072 -> 2,048, which is where 8/3 comes from: equal parameters and operations, not fewer",
+        "gates in the Transformer's MLP, SwiGLU among them; width 3,072 -> 2,048, hence 8/3: equal parameters and operations, not fewer",
         "Shazeer 2020, arXiv:2002.05202",
         "not said",
     ),

@@ -28,13 +28,11 @@ CLAIM = Claim(
     section="2.2",
     sentence="At init the sublayers' outputs are small, so layer N passes its input on nearly unchanged.",
     means="In an untrained ANDREA-120M with GPT-2's initialisation (0.02, and 0.02 / sqrt(2 L) for what writes to the stream) every "
-    "block's output has a "
-    f"cosine of {NEAR} or more with its input.",
+    f"block's output has a cosine of {NEAR} or more with its input.",
     published="GPT-2 scales the matrices that write to the stream by 1 / sqrt(2 L) (Radford 2019, 2.3), so that the stream does not "
-    "grow with depth. The "
-    "embeddings are drawn with 0.02, and a norm raises what a sublayer reads to size 1: the first blocks write more than the stream "
-    "holds. A block that begins "
-    "as the identity needs its last matrix, or a gain, at 0 (Goyal 2017, Zhang 2019, Bachlechner 2020); here init=zero.",
+    "grow with depth. The embeddings are drawn with 0.02, and a norm raises what a sublayer reads to size 1: the first blocks write "
+    "more than the stream holds. A block that begins as the identity needs its last matrix, or a gain, at 0 (Goyal 2017, Zhang 2019, "
+    "Bachlechner 2020); here init=zero.",
     sources=(
         "Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
         "Goyal et al. 2017, arXiv:1706.02677, 5.1",

@@ -16,9 +16,10 @@ DEPTHS = (8, 12, 32, 64)  # of the arms that are built as in the proof; the othe
 
 @torch.no_grad()
 def as_in_the_proof(c: ModelConfig) -> Transformer:
-    """Xiong et al. 2020, section 3: queries and keys 0, so that attention is a mean; inputs N(0, 1) in every entry; and an output
-    projection of
-    its own, N(0, 1/D). Matrices by Xavier, ReLU, M = D and one head come from the configuration."""
+    """Xiong et al. 2020, section 3: queries and keys 0, so that attention is a mean; inputs N(0, 1); the output projection N(0, 1/D).
+
+    Matrices by Xavier, ReLU, M = D and one head come from the configuration.
+    """
     model = Transformer(c)
     for block in blocks(model):
         block.attn.qkv.weight[: 2 * c.d_model].zero_()
@@ -30,9 +31,10 @@ def as_in_the_proof(c: ModelConfig) -> Transformer:
 
 
 def measure(task: Task, arm: Arm) -> Figures:
-    """At 12 layers, by block: gradient of W_2, of the whole block's matrices, of the stream, and the stream's square over D; and over
-    the depths,
-    the gradient of one token's loss with respect to the last block's W_2 (mean over tokens), with the fitted exponent of L."""
+    """At 12 layers, by block: log10 of the gradient of W_2, of all matrices and of the stream, and the stream's square over D.
+
+    Over the depths: the last block's W_2 under one token's loss (mean over tokens), and the fitted exponent of L.
+    """
     found: dict[str, Any] = {"last": []}
     for L in DEPTHS if arm.build else (12,):
         c = replace(task.config.model, n_layer=L)
@@ -61,8 +63,7 @@ def measure(task: Task, arm: Arm) -> Figures:
 
 
 def outside(squares: list[float]) -> float:
-    """How far the stream's square is outside (1 + l/2) to (1 + 3l/2), at the worst of the blocks, as a share of the bound; below 0 it is
-    inside."""
+    """How far the stream's square over D is outside (1 + l/2) to (1 + 3l/2) after the worst block, as a share; below 0 it is inside."""
     return max(max((1 + block / 2) / s - 1, s / (1 + 1.5 * block) - 1) for block, s in enumerate(squares) if block)
 
 
@@ -72,22 +73,19 @@ CLAIM = Claim(
     section="4.2b",
     sentence="In post-norm, gradients explode in early layers.",
     means="In an untrained post-norm stack of 12 layers (ReLU, M = 4 D, Xavier, as in 2017) the first block's matrices get a larger "
-    "gradient than the last block's, "
-    "and the stream's gradient is larger after the first block than after the last.",
+    "gradient than the last block's, and the stream's gradient is larger after the first block than after the last.",
     published="The other way round: in post-norm the gradients of the layers near the output are the large ones, in pre-norm those of "
-    "the early layers (Xiong 2020; "
-    "Shleifer 2021). Gradients of the last layer: independent of L in post-norm, as L^-1/2 in pre-norm (Xiong 2020, Theorem 1). That "
-    "imbalance is not "
-    "what makes post-norm hard to train, but how strongly it depends on its residual branches (Liu 2020).",
+    "the early layers (Xiong 2020; Shleifer 2021). Gradients of the last layer: independent of L in post-norm, as L^-1/2 in pre-norm "
+    "(Xiong 2020, Theorem 1). That imbalance is not what makes post-norm hard to train, but how strongly it depends on its residual "
+    "branches (Liu 2020).",
     sources=(
         "Xiong et al. 2020, arXiv:2002.04745, Lemma 2 and Theorem 1",
         "Shleifer, Weston, Ott 2021, arXiv:2110.09456",
         "Liu et al. 2020, arXiv:2004.08249",
     ),
-    controls="Equal matrices in both arms of a seed; D 128, 8 sequences of 32 random tokens, float64. Gradients are of the mean loss of "
-    "one batch; the exponent is "
-    "of single tokens' losses, as in the theorem. The arms `proof` have the paper's conditions: one head, W_Q = W_K = 0, M = D, inputs "
-    "N(0, 1).",
+    controls="Equal matrices in both arms of a seed; D 128, 8 sequences of 32 random tokens, float64. Gradients are of the mean loss "
+    "of one batch; the exponent is of single tokens' losses, as in the theorem. The arms `proof` have the paper's conditions: one "
+    "head, W_Q = W_K = 0, M = D, inputs N(0, 1).",
     arms={
         "post": Arm(),
         "pre": Arm(("model.norm=pre",)),
@@ -104,40 +102,40 @@ CLAIM = Claim(
         Question(
             "post-norm: gradient of the last block's matrices over the first's",
             lambda f: f["post"]["block"][-1] - f["post"]["block"][0],
-            0.05,
+            0.1,
             "decades",
         ),
         Question(
             "post-norm: gradient of the stream after the last block over after the first",
             lambda f: f["post"]["stream"][-1] - f["post"]["stream"][1],
-            0.05,
+            0.1,
             "decades",
         ),
         Question(
             "post-norm, GPT-2's initialisation: last block's matrices over the first's",
             lambda f: f["post, gpt2"]["block"][-1] - f["post, gpt2"]["block"][0],
-            0.05,
+            0.1,
             "decades",
             needed=False,
         ),
         Question(
             "post-norm, the proof's conditions: last block's W_2 over the first's",
             lambda f: f["post, proof"]["w2"][-1] - f["post, proof"]["w2"][0],
-            0.05,
+            0.1,
             "decades",
             needed=False,
         ),
         Question(
             "pre-norm: gradient of the last block's matrices over the first's",
             lambda f: f["pre"]["block"][-1] - f["pre"]["block"][0],
-            0.05,
+            0.1,
             "decades",
             needed=False,
         ),
         Question(
             "pre-norm, the proof's conditions: last block's W_2 over the first's",
             lambda f: f["pre, proof"]["w2"][-1] - f["pre, proof"]["w2"][0],
-            0.05,
+            0.1,
             "decades",
             needed=False,
         ),
@@ -163,5 +161,5 @@ CLAIM = Claim(
             needed=False,
         ),
     ),
-    seeds=tuple(range(10, 22)),
+    seeds=tuple(range(30, 42)),
 )

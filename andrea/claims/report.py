@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from andrea.accounting import count
-from andrea.claims.claim import Claim, Opened, names, open_claim
+from andrea.claims.claim import SEEDS_NEEDED, Claim, Opened, names, open_claim
 from andrea.claims.evidence import Run, by_seed, chosen_rates, read_runs, recorded
 from andrea.claims.history import FACTS
 from andrea.claims.run import recorded_rates
 from andrea.claims.sentences import SENTENCES
-from andrea.claims.verdict import UNDECIDED, Answer, Judgement, judge
+from andrea.claims.verdict import MOST_SEEDS, UNDECIDED, Answer, Judgement, judge
 from andrea.claims.verify import leaves
 from andrea.config import ModelConfig
 from andrea.files import replace_text
@@ -145,17 +145,29 @@ def to_go(a: Answer) -> str:
     """What a verdict would take, for a question that has none."""
     if a.verdict != UNDECIDED:
         return ""
-    return (
-        f"about {a.seeds_for_a_verdict} seeds would decide" if a.seeds_for_a_verdict else "how many seeds would decide cannot be said yet"
-    )
+    if len(a.values) < 2:
+        return f"at least {SEEDS_NEEDED} seeds"
+    return f"about {a.seeds_for_a_verdict} seeds would decide" if a.seeds_for_a_verdict else f"more than {MOST_SEEDS} seeds"
 
 
 def words_of(c: ModelConfig) -> str:
     return f"D {c.d_model}, L {c.n_layer}, H {c.n_head}, M {c.mlp_width}, T {c.context}, V {c.vocab_size}"
 
 
-def diverged(row: dict[str, Any]) -> str:
-    return "" if row["diverged"] is None else "{} of {}".format(*row["diverged"])
+ARM_COLUMNS = ("arm", "changes", "shape", "parameters in blocks", "rate")  # then the figure that tunes, and how many diverged
+
+
+def arm_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    rate, mean, diverged = row["rate"], row["mean"], row["diverged"]
+    return (
+        row["arm"],
+        f"{row['changes']} {row['build'] or ''}".strip(),
+        row["shape"],
+        f"{row['parameters']:,}",
+        "" if rate is None else f"{rate:g}",
+        "" if mean is None else f"{mean:.4f}",
+        "" if diverged is None else f"{diverged[0]} of {diverged[1]}",
+    )
 
 
 def setting(c: Card) -> str:
@@ -218,19 +230,7 @@ def markdown(all_cards: Sequence[Card]) -> str:
                 for a in c.judgement.answers
             ]
             parts.append(rows_of(("question (below 0: as claimed)", "mean", "95 %", "unit", "margin", "verdict", ""), rows))
-        arms = [
-            (
-                row["arm"],
-                f"`{row['changes']}`" + (f" {row['build']}" if row["build"] else ""),
-                row["shape"],
-                f"{row['parameters']:,}",
-                "" if row["rate"] is None else f"{row['rate']:g}",
-                "" if row["mean"] is None else f"{row['mean']:.4f}",
-                diverged(row),
-            )
-            for row in c.arms()
-        ]
-        parts.append(rows_of(("arm", "changes", "shape", "parameters in blocks", "rate", claim.tune_by, "diverged"), arms))
+        parts.append(rows_of((*ARM_COLUMNS, claim.tune_by, "diverged"), [arm_cells(row) for row in c.arms()]))
         parts += [f"{setting(c)} {claim.controls}\n", f"**Published.** {claim.published} Sources: {'; '.join(claim.sources)}.\n"]
         parts.append(f"`andrea claims run {claim.name} --full`; design `{c.design[:12]}`.\n")
     facts = [(f.document, f.who, f.what, f.verdict, f.source) for f in FACTS]
@@ -241,10 +241,9 @@ def markdown(all_cards: Sequence[Card]) -> str:
 # --- drawings -----------------------------------------------------------------------------------------------------------------------
 
 WIDTH, ROW = 460, 44  # of a question's drawing, in pixels
-STYLE = (
-    ".axis{stroke:#888;stroke-width:1}.zero{stroke:#888;stroke-dasharray:3 3}.band{fill:#8883}.ci{stroke:#2563c9;stroke-width:3}"
-    ".mean{fill:#2563c9}.dot{fill:#c2571a;fill-opacity:.65}text{font:11px system-ui,sans-serif;fill:#777}"
-)
+STYLE = """.axis { stroke: #888 } .zero { stroke: #888; stroke-dasharray: 3 3 } .band { fill: #8883 }
+.ci { stroke: #2563c9; stroke-width: 3 } .mean { fill: #2563c9 } .dot { fill: #c2571a; fill-opacity: .65 }
+text { font: 11px system-ui, sans-serif; fill: #777 }"""
 
 
 def draw(a: Answer, top: int = 0) -> str:
@@ -311,10 +310,11 @@ def curves(c: Card) -> str:
 
 def page(all_cards: Sequence[Card]) -> str:
     """One file with its own style and no script; its policy lets it load nothing."""
-    rows = [
-        f"<tr><td>{r['id']}<td>{escape(r['sentence'])}<td><code>{escape(r['command'])}</code><td>{' '.join(link(n) for n in r['claims'])} {escape(r['verdict'])}"
-        for r in sentence_rows(all_cards)
-    ]
+    rows = []
+    for r in sentence_rows(all_cards):
+        links = " ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in r["claims"])
+        shown = f"<code>{escape(r['command'])}</code>"
+        rows.append(f"<tr><td>{r['id']}<td>{escape(r['sentence'])}<td>{shown}<td>{links} {escape(r['verdict'])}")
     facts = [f"<tr><td>{escape(f.document)}<td>{escape(f.who)}<td>{escape(f.what)}<td>{f.verdict}<td>{escape(f.source)}" for f in FACTS]
     whole = files("andrea.claims").joinpath("report.html").read_text(encoding="utf-8")
     parts = {"DRAWINGS": STYLE, "SENTENCES": "\n".join(rows), "CARDS": "\n".join(map(article, all_cards)), "FACTS": "\n".join(facts)}
@@ -323,25 +323,17 @@ def page(all_cards: Sequence[Card]) -> str:
     return whole
 
 
-def link(name: str) -> str:
-    return f'<a href="#{escape(name)}">{escape(name)}</a>'
-
-
 def article(c: Card) -> str:
     """One claim on the page."""
     claim, e = c.claim, escape
     kind = c.verdict.split(" ")[0]
-    questions = [
-        f"<tr><td>{e(a.question)}{'' if a.needed else ' <em>(beside)</em>'}<td>{drawing(a)}<td>{number(a.mean)}<br>{interval(a)}<br>{e(a.unit)}"
-        f"<td>&plusmn;{a.margin:g}<td><b>{a.verdict}</b><br>{to_go(a)}"
-        for a in c.judgement.answers
-    ]
-    arms = [
-        f"<tr><td>{e(row['arm'])}<td><code>{e(row['changes'])}</code> {e(row['build'] or '')}<td>{row['shape']}<td>{row['parameters']:,}"
-        f"<td>{'' if row['rate'] is None else format(row['rate'], 'g')}<td>{'' if row['mean'] is None else format(row['mean'], '.4f')}"
-        f"<td>{diverged(row)}"
-        for row in c.arms()
-    ]
+    questions = []
+    for a in c.judgement.answers:
+        beside = "" if a.needed else " <em>(beside)</em>"
+        numbers = f"{number(a.mean)}<br>{interval(a)}<br>{e(a.unit)}"
+        decided = f"<b>{a.verdict}</b><br>{to_go(a)}"
+        questions.append(f"<tr><td>{e(a.question)}{beside}<td>{drawing(a)}<td>{numbers}<td>&plusmn;{a.margin:g}<td>{decided}")
+    arms = ["<tr>" + "".join(f"<td>{e(text)}" for text in arm_cells(row)) for row in c.arms()]
     answered = (
         f"<table><tr><th>question<th>seeds, mean, interval<th>mean, 95 %<th>margin<th>verdict{''.join(questions)}</table>"
         if questions
@@ -353,7 +345,7 @@ def article(c: Card) -> str:
 <p><b>Means.</b> {e(claim.means)}</p>
 {answered}
 {curves(c)}
-<table><tr><th>arm<th>changes<th>shape<th>parameters in blocks<th>rate<th>{e(claim.tune_by)}<th>diverged{"".join(arms)}</table>
+<table><tr>{"".join(f"<th>{e(text)}" for text in (*ARM_COLUMNS, claim.tune_by, "diverged"))}{"".join(arms)}</table>
 <p class="soft">{e(setting(c))} {e(claim.controls)}</p>
 <p><b>Published.</b> {e(claim.published)} <span class="soft">{e("; ".join(claim.sources))}</span></p>
 <p class="soft"><code>andrea claims run {e(claim.name)} --full</code> design <code>{c.design[:12]}</code></p>

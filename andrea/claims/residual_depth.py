@@ -33,13 +33,13 @@ CLAIM = Claim(
     section="2.1b",
     sentence="With residual connections the gradient's size stays useful through hundreds of layers.",
     means="In the document's block (pre-norm, GPT-2 initialisation) of 256 layers, the gradient at the first block's output and at the "
-    "embedding is within a "
-    "factor of 10 of that at the last block's output.",
-    published="Gradients in pre-norm change little with depth (Xiong 2020); those of early layers are the larger ones (Shleifer 2021). The "
-    "scale of initialisation decides: without norms, matrices that keep the size of what they read double the stream in every layer.",
+    "embedding is within a factor of 10 of that at the last block's output.",
+    published="Gradients in pre-norm change little with depth (Xiong 2020); those of early layers are the larger ones (Shleifer 2021). "
+    "The scale of initialisation decides: without norms, matrices that keep the size of what they read double the stream in every "
+    "layer.",
     sources=("Xiong et al. 2020, arXiv:2002.04745", "Shleifer, Weston, Ott 2021, arXiv:2110.09456"),
-    controls="D 64, random tokens, 2 sequences of 16, float64. Arms without norms and with Xavier's initialisation stand beside, not in "
-    "the claim.",
+    controls="D 64, random tokens, 2 sequences of 16, float64. Arms without norms and with Xavier's initialisation stand beside, not "
+    "in the claim.",
     arms={
         "pre-norm": Arm(),
         "no norm": Arm(("model.norm=none",)),

@@ -24,15 +24,15 @@ def at_depth(c: ModelConfig, seed: int, arm: Arm) -> dict[str, Any]:
     loss = loss_of(model, states[-1], ids)
     sizes = gradient_sizes(loss, states)
     qkv = torch.autograd.grad(loss, [block.attn.qkv.weight for block in blocks(model)])
-    looks, says = ([part.norm().item() for part in (w[: 2 * c.d_model], w[2 * c.d_model :])] for w in (qkv[0], qkv[-1]))
+    first, last = ([part.norm().item() for part in (w[: 2 * c.d_model], w[2 * c.d_model :])] for w in (qkv[0], qkv[-1]))
     logs = [decades(size, sizes[-1]) for size in sizes]
     return {
         "embedding": logs[0],  # decades from the last block's output to the embedding; below 0 the gradient shrinks on its way down
         "first": logs[1],  # to the first block's output
         "per_layer": slope(range(len(logs) - 1), logs[1:]),  # above 0 it shrinks
         "cosine": token_cosine(states[-1]),
-        "query_key": decades(looks[0], looks[1]),  # gradient of the first block's queries and keys, over that of its values
-        "query_key_last": decades(says[0], says[1]),
+        "query_key": decades(first[0], first[1]),  # gradient of the first block's queries and keys, over that of its values
+        "query_key_last": decades(last[0], last[1]),
         "profile": logs if c.n_layer == 12 else None,
     }
 
@@ -43,15 +43,12 @@ CLAIM = Claim(
     section="2.1a",
     sentence="A 12-layer stack without residuals loses the gradient long before the embeddings.",
     means="With the two additions of the document's block taken out and all else left (LayerNorm before each sublayer, GPT-2 "
-    "initialisation, "
-    "D 768, 12 layers, float64), the gradient that reaches the embedding is less than a hundredth of that at the last block's output.",
+    "initialisation, D 768, 12 layers, float64), the gradient that reaches the embedding is less than a hundredth of that at the last "
+    "block's output.",
     published="Without skips or MLPs attention makes all tokens alike, doubly exponentially with depth (Dong 2021), and then queries "
-    "and keys get no "
-    "gradient (Noci 2022); short paths through the skips carry most of it (Veit 2016). With other initialisations deep transformers "
-    "train without "
-    "skips (He 2023). A norm before each sublayer divides by the small size of what it reads, and so multiplies the gradient back: what "
-    "is lost "
-    "without residuals is first of all the signal.",
+    "and keys get no gradient (Noci 2022); short paths through the skips carry most of it (Veit 2016). With other initialisations deep "
+    "transformers train without skips (He 2023). A norm before each sublayer divides by the small size of what it reads, and so "
+    "multiplies the gradient back: what is lost without residuals is first of all the signal.",
     sources=(
         "Dong, Cordonnier, Loukas 2021, arXiv:2103.03404",
         "Noci et al. 2022, arXiv:2206.03126",
@@ -59,8 +56,7 @@ CLAIM = Claim(
         "He et al. 2023, arXiv:2302.10322",
     ),
     controls="Same seeds in every arm, so that all matrices begin equal where the initialisation is the same; random tokens, 2 "
-    "sequences of 16; float64, so that "
-    "nothing vanishes by rounding. Positive control: 2 layers.",
+    "sequences of 16; float64, so that nothing vanishes by rounding. Positive control: 2 layers.",
     arms={
         "with residual": Arm(),
         "no residual": Arm((NONE,)),

@@ -21,7 +21,7 @@ from andrea.claims.claim import SEEDS_NEEDED, Claim, Figures, Question
 SUPPORTED, REVERSED, NO_DIFFERENCE, UNDECIDED = "supported here", "reversed here", "no difference found", "undecided"
 VERDICTS = (SUPPORTED, REVERSED, NO_DIFFERENCE, UNDECIDED)
 ALPHA, POWER = 0.05, 0.8
-MOST_SEEDS = 1000  # looked at when asking how many would do
+MOST_SEEDS = 200  # looked at when asking how many would do
 
 
 def t_inside(t: float, df: int) -> float:
@@ -119,7 +119,7 @@ def decide(question: Question, found: Estimate, n: int, p: float) -> str:
 
 
 def seeds_for_a_verdict(question: Question, values: Sequence[float], n_questions: int) -> int | None:
-    """About how many seeds would decide in four cases of five, if mean and spread are what they were; None where that cannot be said.
+    """About how many seeds would decide in four cases of five, if mean and spread are what they were; None for more than MOST_SEEDS.
 
     The power of a t test by its usual approximation: (t of the level + t of the power) sd / sqrt(n) must not be more than the mean's
     distance from 0, or from the margin.

@@ -64,8 +64,8 @@ claims_app = typer.Typer(
     cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode="markdown"
 )
 claims_app.callback()(claims.claims)
-for name, command in claims.COMMANDS.items():
-    claims_app.command(name, cls=Command)(command)
+for name, part in claims.COMMANDS.items():
+    claims_app.command(name, cls=Command)(part)
 app.add_typer(claims_app, name="claims", rich_help_panel="Commands, in the order of a first visit")
 
 

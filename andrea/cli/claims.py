@@ -1,6 +1,6 @@
 """`andrea claims`: the sentences that claim something, each tried by runs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,6 @@ import typer
 from andrea.show import Table, print_json, terminal
 
 if TYPE_CHECKING:
-    from andrea.claims.report import Card
     from andrea.claims.verdict import Judgement
 
 Option, Argument = typer.Option, typer.Argument
@@ -59,8 +58,8 @@ def run(
 ) -> None:
     """Run claims: their arms, seed by seed, in processes; stopped and called again, it goes on where it was.
 
-    Nothing is judged before its design is written down: a hash of the sentence, what it means, arms, seeds, rates, questions and code. A quick
-    run shows its trend beside what the package recorded, and how many seeds a verdict would take.
+    Nothing is judged before its design is written down: a hash of the sentence, what it means, arms, seeds, rates, questions and code.
+    A quick run shows its trend beside what the package recorded, and how many seeds a verdict would take.
 
     Examples:
 
@@ -87,9 +86,7 @@ def run(
                 print(outlook(event.judgement, event.left, opened.target, quick))
         if record:
             if opened.target.endswith(".py"):
-                raise ValueError(
-                    f"--record keeps runs of our own claims in the package, and {target} is a file of yours; its runs are in {out}"
-                )
+                raise ValueError(f"--record keeps runs in the package, for its own claims; those of {target} are in {out}")
             print(f"wrote {keep(opened, read_runs(out / opened.claim.name, opened))}")
 
 
@@ -108,9 +105,8 @@ def show(event: Any, as_json: bool) -> None:
 
         print(json.dumps(to_dict(event)), flush=True)
     elif isinstance(event, Began):
-        print(
-            f"{event.claim}: {event.done} runs done, {event.to_do} to do, {event.jobs} at a time, kept in {event.folder}; design {event.design[:12]}"
-        )
+        ahead = f"{event.done} runs done, {event.to_do} to do, {event.jobs} at a time"
+        print(f"{event.claim}: {ahead}, kept in {event.folder}; design {event.design[:12]}")
     elif isinstance(event, RatesChosen):
         print("rates chosen: " + ", ".join(f"{arm} {rate:g}" for arm, rate in event.rates.items()))
     elif isinstance(event, Noise):
@@ -134,10 +130,11 @@ def judged(j: "Judgement", before: "Judgement | None") -> list[Table]:
         old = kept.get(a.question)
         beside = f"{number(old.mean)}, {old.verdict}, {len(old.values)} seeds" if old else ""
         rows.append(
-            (a.question + "" if a.needed else f"{a.question} (beside)", number(a.mean), interval(a), a.unit, a.verdict, to_go(a), beside)
+            (a.question if a.needed else f"{a.question} (beside)", number(a.mean), interval(a), a.unit, a.verdict, to_go(a), beside)
         )
     columns = ("question: below 0 as claimed", ">mean", ">95 %", "unit", "verdict", "to decide", "recorded")
-    return [Table(f"{j.claim}: {j.verdict}", columns, rows)]
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return [Table(f"{j.claim}: {j.verdict}", [columns[i] for i in shown], [[row[i] for i in shown] for row in rows])]
 
 
 def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
@@ -157,7 +154,7 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
         )
     elif j.seeds_to_go:
         lines.append(f"undecided with {len(j.seeds)} seeds; about {j.seeds_to_go} more would decide, if mean and spread stay")
-    return "\n".join(lines) or f"all {j.planned} seeds"
+    return "\n".join(lines) or "every seed of the design"
 
 
 def report(
@@ -254,4 +251,4 @@ def history(json: JsonOption = False) -> None:
     )
 
 
-COMMANDS = {"run": run, "report": report, "verify": verify, "history": history}
+COMMANDS: dict[str, Callable[..., None]] = {"run": run, "report": report, "verify": verify, "history": history}
