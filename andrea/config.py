@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 FORMAT_VERSION = 1
 OTHER_NAMES = {"learning_rate": "lr", "block_size": "context", "n_embd": "d_model", "batch_size": "batch_tokens", "max_iters": "steps"}
+LANGUAGES = ("en", "sv")  # of the stories
+STORIES = 10_000  # some 6 MB
 LARGEST_FLOAT = sys.float_info.max
 LARGEST = 2**48  # of any whole number here: far above what a machine can count to, and products of two still fit a float
 
@@ -69,13 +71,18 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the text comes from and how it is cut. No paths means the built-in corpus."""
+    """Where the text comes from and how it is cut. No paths means a built-in corpus."""
 
     paths: tuple[str, ...] = ()
+    corpus: Literal["library", "stories"] = (
+        "library"  # where there are no paths: the source of Python's library, or stories made by grammar
+    )
+    language: str | None = None  # of the stories: en (None too) or sv
+    stories: int | None = None  # how many; None: STORIES
     tokenizer: Literal["bpe", "char", "byte"] = "bpe"
     split: Literal["hash", "tail"] = "hash"  # by the content of each unit, or the end of the text
     val_fraction: float = 0.1  # of the bytes
-    seed: int = 0  # of the hash split
+    seed: int = 0  # of the hash split, and of the stories
     dedup: Literal["off", "exact", "near"] = "exact"  # leave out equal units; near: paragraphs that mostly stood before, too
     field: str = "text"  # the key or column of .jsonl, .csv, .tsv, .parquet and .arrow that holds the text
     encoding: str = "auto"  # of files that are not UTF-8 or UTF-16; auto is cp1252 with Latin-1's additions
@@ -84,6 +91,14 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        if self.corpus != "stories" and (self.language, self.stories) != (None, None):
+            raise ValueError(
+                f"language and stories are for the corpus 'stories', not {self.corpus!r}; give --corpus stories, or leave them out"
+            )
+        if self.language not in (None, *LANGUAGES):
+            raise ValueError(f"there are no stories in language={shown(self.language)}; there are some in {' and '.join(LANGUAGES)}")
+        if self.stories is not None:
+            positive(self, "stories")
         if self.encoding != "auto":
             check_encoding(self.encoding)
         within(self, "val_fraction", 0, 0.5)

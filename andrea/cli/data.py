@@ -6,11 +6,27 @@ from typing import Annotated
 
 import typer
 
-from andrea.config import DataConfig, ModelConfig, override
+from andrea.config import STORIES, DataConfig, ModelConfig, override
 
 VOCAB_SIZE = ModelConfig().vocab_size
 
 PATHS = "Files, folders, patterns, - for standard input, hf://datasets/NAME. None: the Python standard library's source."
+CorpusOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="library|stories", help="Without PATHS: the library's source (the default), or short stories that a grammar makes."
+    ),
+]
+LanguageOption = Annotated[str | None, typer.Option(metavar="en|sv", help="Of the stories. Default: en.")]
+StoriesOption = Annotated[int | None, typer.Option(help="How many stories.", show_default=f"{STORIES:,}")]
+
+
+def with_text(config: DataConfig, paths: list[str] | None, corpus: str | None) -> DataConfig:
+    """The config with the paths that were given as arguments. Raises ValueError where the text is named twice."""
+    given = {"arguments": paths, "data.paths": config.paths, "the corpus": corpus or config.corpus != DataConfig().corpus}
+    if len(names := [name for name, is_given in given.items() if is_given]) > 1:
+        raise ValueError(f"the text is named twice, by {' and '.join(names)}; name it once")
+    return replace(config, paths=tuple(paths)) if paths else config
 
 
 def data(
@@ -22,6 +38,9 @@ def data(
     tokenizer: Annotated[
         str | None, typer.Option(help="bpe (pieces learned from the text), char (its characters) or byte. Default: bpe.")
     ] = None,
+    corpus: CorpusOption = None,
+    language: LanguageOption = None,
+    stories: StoriesOption = None,
     dedup: Annotated[
         str | None, typer.Option(metavar="off|exact|near", help="Leave out equal units; near: paragraphs that mostly stood before, too.")
     ] = None,
@@ -49,6 +68,8 @@ def data(
 
       zcat corpus.gz | andrea data - --out prepared
 
+      andrea data --corpus stories --language sv --out sagor
+
       andrea train prepared --preset andrea-4m
     """
     from andrea.data.prepare import open_prepared, prepare_steps
@@ -56,6 +77,9 @@ def data(
     from andrea.show import print_json
 
     given = {
+        "corpus": corpus,
+        "language": language,
+        "stories": stories,
         "tokenizer": tokenizer,
         "dedup": dedup,
         "field": field,
@@ -66,9 +90,7 @@ def data(
     config = override(DataConfig(), *(f"{name}={value}" for name, value in given.items() if value is not None), *(set_ or []))
     if vocab_size is not None and config.tokenizer != "bpe":
         raise ValueError(f"--vocab-size is for bpe; a {config.tokenizer} tokenizer has its own number of tokens: leave it out")
-    if paths and config.paths:
-        raise ValueError("the text is named twice, as arguments and by --set paths; name it once")
-    config = replace(config, paths=tuple(paths)) if paths else config
+    config = with_text(config, paths, corpus)
     with named(out):
         for line in prepare_steps(config, VOCAB_SIZE if vocab_size is None else vocab_size, out, workers):
             if not json:

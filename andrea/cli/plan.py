@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from andrea.cli.data import PATHS
+from andrea.cli.data import PATHS, CorpusOption, LanguageOption, StoriesOption
 from andrea.cli.train import (
     DEFAULT,
     DedupOption,
@@ -32,6 +32,9 @@ def plan(
     minutes: MinutesOption = None,
     steps: StepsOption = None,
     until: UntilOption = None,
+    corpus: CorpusOption = None,
+    language: LanguageOption = None,
+    stories: StoriesOption = None,
     tokenizer: TokenizerOption = None,
     field: FieldOption = None,
     dedup: DedupOption = None,
@@ -57,7 +60,8 @@ def plan(
     from andrea.training.forecast import Forecast, forecast
 
     of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype}
-    options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
+    of_data = {"corpus": corpus, "language": language, "stories": stories, "tokenizer": tokenizer, "field": field, "dedup": dedup}
+    options = given(train=of_train, data=of_data)
     config = configured(paths, preset_name, options, set_, until)
     for event in forecast(config, preset_name or DEFAULT, overfit, time_to_come(until)):
         if not isinstance(event, Forecast):

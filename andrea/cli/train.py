@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from andrea.cli.data import PATHS
+from andrea.cli.data import PATHS, CorpusOption, LanguageOption, StoriesOption, with_text
 from andrea.config import RunConfig, override
 from andrea.presets import PRESETS, preset
 
@@ -56,6 +56,9 @@ def train(
     rewarm: Annotated[
         bool, typer.Option("--rewarm", help="With --resume and --steps: let the learning rate rise to its peak again.")
     ] = False,
+    corpus: CorpusOption = None,
+    language: LanguageOption = None,
+    stories: StoriesOption = None,
     tokenizer: TokenizerOption = None,
     field: FieldOption = None,
     dedup: DedupOption = None,
@@ -70,7 +73,8 @@ def train(
 ) -> None:
     """Grow a model on text, and keep it in a run folder.
 
-    Without PATHS the text is the Python standard library's own source, found on this machine. Ctrl-C saves and stops.
+    Without PATHS the text is the Python standard library's own source, found on this machine, or stories that a grammar makes. Ctrl-C saves
+    and stops.
 
     Examples:
 
@@ -80,12 +84,15 @@ def train(
 
       andrea train book.txt --tokenizer char --steps 500 --set model.context=128 --set optim.lr=3e-3
 
+      andrea train --corpus stories --language sv --minutes 2
+
       andrea train --resume runs/mine
 
       andrea train --resume runs/mine --minutes 10 --rewarm
     """
     of_train = {"minutes": minutes, "steps": steps, "device": device, "dtype": dtype, "compile": compile, "seed": seed, "keep": keep}
-    options = given(train=of_train, data={"tokenizer": tokenizer, "field": field, "dedup": dedup})
+    of_data = {"corpus": corpus, "language": language, "stories": stories, "tokenizer": tokenizer, "field": field, "dedup": dedup}
+    options = given(train=of_train, data=of_data)
     if resume:
         if sum(given is not None for given in (minutes, steps, until)) > 1:
             raise ValueError("--minutes, --steps and --until each say how much longer to train; give one of them")
@@ -138,27 +145,30 @@ def configured(
         raise ValueError("--until, minutes and steps each say how long to train; give one of them")
     if config.data.tokenizer != "bpe" and config.model.vocab_size != start.model.vocab_size:
         raise ValueError(f"vocab_size is for bpe; a {config.data.tokenizer} tokenizer has its own number of tokens: leave it out")
-    if paths and config.data.paths:
-        raise ValueError("the text is named twice, by PATHS and by data.paths; name it once")
-    if paths:
-        config = replace(config, data=replace(config.data, paths=tuple(paths)))
-    return config
+    return replace(config, data=with_text(config.data, paths, options.get("data.corpus")))
 
 
 def demo(
     minutes: Annotated[float, typer.Option(help="Time budget for training.")] = 5,
+    corpus: CorpusOption = None,
+    language: LanguageOption = None,
     out: OutOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Grow a small model on the built-in corpus in a few minutes, and hear it speak.
+    """Grow a small model on a built-in corpus in a few minutes, and hear it speak.
 
-    Example: andrea demo --minutes 5
+    Examples:
+
+      andrea demo --minutes 5
+
+      andrea demo --corpus stories --language sv --minutes 2
     """
-    chosen = [f"train.minutes={minutes}", *([f"train.device={device}"] if device is not None else [])]
-    config = override(preset("andrea-1m"), *chosen)
+    chosen = given(train={"minutes": minutes, "device": device}, data={"corpus": corpus, "language": language})
+    config = override(preset("andrea-1m"), *(f"{path}={value}" for path, value in chosen.items()))
     if not json:
-        print("ANDREA's demo: a model with about a million parameters learns to write Python from the standard library on this machine.\n")
+        what = "tell stories" if config.data.corpus == "stories" else "write Python from the standard library on this machine"
+        print(f"ANDREA's demo: a model with about a million parameters learns to {what}.\n")
     follow_train(config, out, "demo", False, json)
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from andrea.config import DataConfig, to_dict
 from andrea.data.duplicates import Removed, distinct, overlap, without_near
+from andrea.data.formats import sources
 from andrea.data.shards import ShardWriter, Tokens
 from andrea.data.split import Split, shuffled, split_hash, split_tail
 from andrea.data.spool import Spool, Units
-from andrea.data.text import find
 from andrea.data.tokenizer import Tokenizer, byte_tokenizer, char_tokenizer, check_vocab_size, load_tokenizer, train_bpe
 from andrea.files import Damaged, field, hold, named, read_json, write_json
 from andrea.machine import cores
@@ -74,7 +74,7 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path, workers: int |
         raise ValueError(f"workers={workers} must be at least 1")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and is not an empty folder; give a new one, or remove it")
-    find(config.paths)  # what cannot be is told before anything is made
+    sources(config)  # what cannot be is told before anything is made
     if config.tokenizer == "bpe":
         check_vocab_size(vocab_size)
     with workshop(out) as folder:

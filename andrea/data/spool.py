@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from andrea.config import DataConfig
-from andrea.data.formats import Reading, documents, members
-from andrea.data.text import NotText, Tally, find
+from andrea.data.formats import Reading, documents, members, sources
+from andrea.data.text import NotText, Tally
 
 UNIT = 65_536  # characters
 LARGE = 0.05  # of the corpus's bytes: a document above this, and above UNIT, is cut ...
@@ -48,7 +48,7 @@ class Spool:
         said = 0
         with (self.folder / "text.utf8").open("wb") as text, (self.folder / "documents.bin").open("wb") as table:
             writer = Writer(text, table)
-            for source in (inner for given in find(self.config.paths) for inner in members(given)):
+            for source in (inner for given in sources(self.config) for inner in members(given)):
                 reading, mark = Reading(self.config), writer.mark()
                 self.sources.append(source.name)
                 try:

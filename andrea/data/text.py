@@ -86,7 +86,7 @@ class Tally:
 
 
 def find(paths: Sequence[str]) -> list[Source]:
-    """The sources that paths name: files, folders, patterns with * and ?, -, hf://datasets/NAME. None: the built-in corpus.
+    """The sources that paths name: files, folders, patterns with * and ?, -, hf://datasets/NAME. None: the source of Python's library.
 
     Folders are searched to the bottom, in sorted order. Raises FileNotFoundError for a path that is not there, with the nearest name.
     """

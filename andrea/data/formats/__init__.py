@@ -10,16 +10,18 @@ anything else                                           text, if its bytes are
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from io import BytesIO
 from itertools import groupby
 from typing import BinaryIO
 
-from andrea.config import DataConfig
+from andrea.config import LANGUAGES, STORIES, DataConfig
 from andrea.data.formats.mail import eml, mbox
 from andrea.data.formats.packed import members, unpacked
 from andrea.data.formats.pages import docx, epub, html
 from andrea.data.formats.reading import Reading, Rows, why_not
 from andrea.data.formats.rows import arrow, hub_rows, json_lines, parquet, separated
 from andrea.data.formats.tokens import token_file
+from andrea.data.stories import story
 from andrea.data.text import NotText, Source, find
 
 
@@ -38,9 +40,21 @@ def documents(source: Source, reading: Reading) -> Rows:
         raise why_not(error) from error
 
 
+def sources(config: DataConfig) -> list[Source]:
+    """What a config names: its paths, or where there are none a built-in corpus, of which each story is a source of its own."""
+    if config.corpus == "library" or config.paths:
+        return find(config.paths)
+    language = config.language or LANGUAGES[0]
+    return [story_source(config.seed, index, language) for index in range(config.stories or STORIES)]
+
+
+def story_source(seed: int, index: int, language: str) -> Source:
+    return Source(f"stories/{language}/{index}", lambda: BytesIO(f"{story(seed, index, language).text}\n".encode()))
+
+
 def texts(config: DataConfig) -> Iterator[tuple[str, str]]:
     """(name, text) of every document, one at a time; sources without text are passed over."""
-    for source in (inner for given in find(config.paths) for inner in members(given)):
+    for source in (inner for given in sources(config) for inner in members(given)):
         try:
             for row, pairs in groupby(documents(source, Reading(config)), key=lambda pair: pair[0]):
                 yield source.name + (f"#{row}" if row else ""), "".join(block for _, block in pairs)
