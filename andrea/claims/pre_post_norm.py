@@ -6,7 +6,7 @@ from andrea.claims.claim import Arm, Claim, Figures, Question, Task
 from andrea.claims.grow import SMALL, grow
 from andrea.config import override
 
-EQUAL = 4e-3  # the learning rate of the comparison at one rate for all
+EQUAL = 1e-3  # the learning rate of the comparison at one rate for all
 TUNING = (100,)
 
 
@@ -54,7 +54,7 @@ CLAIM = Claim(
         "post-norm, warm-up": Arm(("model.norm=post", "optim.warmup=0.15")),
         "post-norm": Arm(("model.norm=post", "optim.warmup=0")),
     },
-    base=override(SMALL, "model.n_layer=12", "train.steps=200"),
+    base=override(SMALL, "model.n_layer=12", "train.steps=200", "optim.lr=1e-3"),
     measure=measure,
     questions=(
         Question("warm-up saves post-norm more, at each arm's best rate", lambda f: interaction(f, own), 0.01),
