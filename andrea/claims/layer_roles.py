@@ -20,7 +20,7 @@ from andrea.insight.trace import trace
 from andrea.model import Transformer
 
 FRESH = 10**6  # the seed of stories that no model is trained on
-STORIES, EXAMPLES, PAIRS = 600, 4000, 160
+STORIES, EXAMPLES, PAIRS = 800, 4000, 160
 MIDDLE = 6.0  # the centre of what no layer holds: neither early nor late
 Label = Callable[[Story, int, Word], Any]  # of a word, or None where it has none
 
@@ -36,8 +36,10 @@ class Skill(NamedTuple):
 
 def place(s: Story, i: int, w: Word) -> Any:
     """How many words into its sentence, from 7 on as 7."""
-    starts = [j for j in range(i + 1) if j == 0 or any(mark in s.text[s.words[j - 1].end : s.words[j].start] for mark in ".!?")]
-    return min(7, i - starts[-1])
+    n = 0
+    while n < min(7, i) and not any(mark in s.text[s.words[i - n - 1].end : s.words[i - n].start] for mark in ".!?"):
+        n += 1
+    return n
 
 
 def word_class(s: Story, i: int, w: Word) -> Any:
@@ -111,8 +113,7 @@ def sets(model: Transformer, tokenizer: Tokenizer, told: list[Story], seed: int)
         n += len(ends)
     states = torch.cat(kept, 1)
     for name, found in rows.items():
-        order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))[:EXAMPLES].tolist()
-        at, labels, forms, units = zip(*(found[i] for i in order), strict=True)
+        at, labels, forms, units = zip(*balanced(found, seed), strict=True)
         yield name, Examples(states[:, list(at)], numbered(labels), numbered(forms), torch.tensor(units))
 
 
@@ -129,6 +130,18 @@ def encoded(tokenizer: Tokenizer, text: str, words: tuple[Word, ...], context: i
             break
         ends.append(token)
     return torch.tensor(ids), ends
+
+
+def balanced(found: list[tuple[int, Any, str, int]], seed: int) -> list[tuple[int, Any, str, int]]:
+    """At most EXAMPLES of them, drawn at random, of each label no more than of any if all were as common."""
+    most = max(1, EXAMPLES // len({label for _, label, _, _ in found}))
+    kept, counts = [], dict[Any, int]()
+    for i in torch.randperm(len(found), generator=torch.Generator().manual_seed(seed)).tolist():
+        label = found[i][1]
+        counts[label] = counts.get(label, 0) + 1
+        if counts[label] <= most:
+            kept.append(found[i])
+    return kept
 
 
 def numbered(values: Any) -> Tensor:
@@ -230,7 +243,7 @@ CLAIM = Claim(
         "Zhang & Bowman 2018, arXiv:1809.10040",
         "Lad et al. 2024, arXiv:2406.19384",
     ),
-    controls="12 blocks, D 64, 700 steps of 1,248 tokens of stories by our own grammar, with exact labels; probes on 600 other stories, "
+    controls="12 blocks, D 64, 700 steps of 1,248 tokens of stories by our own grammar, with exact labels; probes on 800 other stories, "
     "split by "
     "story (meaning by word as well), L2 chosen on a part of its own. Subtracted: the same probe with a random label for each word, and "
     "all "

@@ -25,17 +25,17 @@ def bilinear(c: ModelConfig) -> Transformer:
 
 
 def measure(task: Task, arm: Arm) -> Figures:
-    """The run; and for the verdict's seeds `cost`, one step's time over that of GELU 4, and `same_time`, the loss of a run that has as
+    """The run; and for the verdict's seeds `cost_s`, one step's time over that of GELU 4, and `loss_same_s`, the loss of a run that has as
     many steps as take GELU 4's time."""
     found: dict[str, Any] = grow(task, arm.build)
     if task.seed not in TUNING:
-        found["cost"] = cost(task.config, arm)
-        steps = round(task.config.train.steps / found["cost"])
-        found["steps_at_same_time"] = steps
-        found["same_time"] = found["loss"]
+        found["cost_s"] = cost(task.config, arm)
+        steps = round(task.config.train.steps / found["cost_s"])
+        found["steps_same_s"] = steps
+        found["loss_same_s"] = found["loss"]
         if arm.changes or arm.build:
             shorter = Task(task.claim, task.arm, task.seed, override(task.config, f"train.steps={steps}"))
-            found["same_time"] = grow(shorter, arm.build)["loss"]
+            found["loss_same_s"] = grow(shorter, arm.build)["loss"]
     return found
 
 
@@ -84,10 +84,10 @@ CLAIM = Claim(
         Question(
             "SwiGLU 8/3 against GELU 4 plus 0.01 nats, at equal steps", lambda f: f["swiglu 8-3"]["loss"] - f["gelu 4"]["loss"] - 0.01, 0.0
         ),
-        Question("cost of a step of SwiGLU 8/3 over GELU 4, less 1", lambda f: f["swiglu 8-3"]["cost"] - 1, 0.02, "of a step"),
+        Question("cost of a step of SwiGLU 8/3 over GELU 4, less 1", lambda f: f["swiglu 8-3"]["cost_s"] - 1, 0.02, "of a step"),
         Question("SwiGLU 8/3 against GELU 4, at equal steps", lambda f: f["swiglu 8-3"]["loss"] - f["gelu 4"]["loss"], 0.01, needed=False),
         Question(
-            "SwiGLU 8/3 against GELU 4, at equal time", lambda f: f["swiglu 8-3"]["same_time"] - f["gelu 4"]["loss"], 0.01, needed=False
+            "SwiGLU 8/3 against GELU 4, at equal time", lambda f: f["swiglu 8-3"]["loss_same_s"] - f["gelu 4"]["loss"], 0.01, needed=False
         ),
         Question(
             "the gate without an activation against GELU 4", lambda f: f["bilinear 8-3"]["loss"] - f["gelu 4"]["loss"], 0.01, needed=False

@@ -8,7 +8,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import claims, count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, stories, trace, train
+from andrea.cli import (
+    claims,
+    count,
+    data,
+    doctor,
+    evaluate,
+    flow,
+    generate,
+    heads,
+    lens,
+    plan,
+    resume_check,
+    runs,
+    stories,
+    trace,
+    train,
+    twin,
+)
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -53,6 +70,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "lens": lens.lens,
     "heads": heads.heads,
     "flow": flow.flow,
+    "twin": twin.twin,
     "count": count.count,
     "data": data.data,
     "stories": stories.stories,
