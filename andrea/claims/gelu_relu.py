@@ -1,3 +1,4 @@
+# mypy: disable-error-code="union-attr"
 """GELU against ReLU at equal parameters, along the way and at the end; and the square of ReLU beside them."""
 
 import torch

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from andrea.claims.claim import Arm, Claim, Figures, Question, Task
 from andrea.claims.grow import SMALL, corpus, grown
+from andrea.claims.untrained import blocks
 from andrea.config import ModelConfig, RunConfig
 from andrea.data.sampler import Sampler
 from andrea.insight.flow import held_out
@@ -21,7 +22,7 @@ STILL = 0.01  # of a slope: a unit whose slope is smaller at every token learns 
 def leaky(c: ModelConfig) -> Transformer:
     """A kink as hard as ReLU's that interrupts no gradient: the slope below 0 is 0.1."""
     model = Transformer(c)
-    for block in model.blocks:
+    for block in blocks(model):
         block.mlp.act.function = lambda x: F.leaky_relu(x, 0.1)
     return model
 
@@ -40,12 +41,12 @@ def units(model: Transformer, rows: Tensor) -> dict[str, float]:
     "0."""
     slopes: list[Tensor] = []
 
-    def see(module: nn.Module, given: Any, out: Tensor) -> None:
+    def see(module: Any, given: Any, out: Tensor) -> None:
         x = given[0].detach().requires_grad_()
         with torch.enable_grad():
             slopes.append(torch.autograd.grad(module.function(x).sum(), x)[0].flatten(0, 1))
 
-    hooks = [block.mlp.act.register_forward_hook(see) for block in model.blocks]
+    hooks = [block.mlp.act.register_forward_hook(see) for block in blocks(model)]
     with torch.no_grad():
         model(rows)
     for hook in hooks:
@@ -56,7 +57,7 @@ def units(model: Transformer, rows: Tensor) -> dict[str, float]:
 
 def noise(model: Transformer, config: RunConfig, sampler: Sampler) -> float:
     """log10 of the variance of a batch's gradient over the square of its mean, for the blocks' matrices; both without bias."""
-    matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
+    matrices = [p for block in blocks(model) for p in block.parameters() if p.ndim == 2]
     grads = []
     for i in range(BATCHES):
         rows = torch.from_numpy(sampler.batch(i * config.rows, config.rows))

@@ -173,7 +173,8 @@ class Draws(TorchFunctionMode):
 
     def __init__(self, seed: int, names: Sequence[str] = ()):
         super().__init__()
-        self.seed, self.names, self.drawn = seed, names, []
+        self.seed, self.names = seed, names
+        self.drawn: list[Tensor] = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})

@@ -113,8 +113,8 @@ def sets(model: Transformer, tokenizer: Tokenizer, told: list[Story], seed: int)
         n += len(ends)
     states = torch.cat(kept, 1)
     for name, found in rows.items():
-        at, labels, forms, units = zip(*balanced(found, seed), strict=True)
-        yield name, Examples(states[:, list(at)], numbered(labels), numbered(forms), torch.tensor(units))
+        places, labels, words, units = zip(*balanced(found, seed), strict=True)
+        yield name, Examples(states[:, list(places)], numbered(labels), numbered(words), torch.tensor(units))
 
 
 def encoded(tokenizer: Tokenizer, text: str, words: tuple[Word, ...], context: int) -> tuple[Tensor, list[int]]:

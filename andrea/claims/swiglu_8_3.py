@@ -4,12 +4,12 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from torch import nn
-
 from andrea.claims.claim import Arm, Claim, Figures, Question, Task
 from andrea.claims.grow import SMALL, grow, training
+from andrea.claims.untrained import blocks
 from andrea.config import ModelConfig, RunConfig, override
 from andrea.model import Transformer
+from andrea.model.mlp import Activation
 
 TUNING = (100,)
 PLAIN = ("model.activation=gelu", "model.mlp_ratio=4")
@@ -19,8 +19,8 @@ ROUNDS = 15  # of steps in turn
 def bilinear(c: ModelConfig) -> Transformer:
     """The gate without an activation: (x W_g) * (x W_1). Shazeer 2020, equation 5."""
     model = Transformer(c)
-    for block in model.blocks:
-        block.mlp.act = nn.Identity()
+    for block in blocks(model):
+        block.mlp.act = Activation(lambda x: x)
     return model
 
 

@@ -104,7 +104,7 @@ def twin(
     names = tuple(f"{name}={str(getattr(getattr(c, section), name)).lower()}" for c in configs)
     counts, total = tuple(sum(p.numel() for p in m.parameters()) for m in (a, b)), steps_of(base)
     yield Born(path, (names[0], names[1]), (counts[0], counts[1]), *alike(a, b), total, text.unigram)
-    probe = held_out(text.data.val, min(c.model.context for c in configs), PROBE_ROWS)
+    probe = held_out(text.data.val, min(c.model.context for c in configs), PROBE_ROWS)[:, :-1]
     with ThreadPoolExecutor(2) as pool:  # torch computes without Python's lock
         yield (looked := Looked(0, *pool.map(lambda m: look(m, probe), (a, b))))
         for step in range(1, total + 1):

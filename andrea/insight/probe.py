@@ -70,8 +70,8 @@ def probe(examples: Examples, by_type: bool = False, seed: int = 0) -> list[Read
     majority = (examples.labels[test] == examples.labels[train].mode().values).double().mean().item()
     found = []
     for state in examples.states:
-        reads = [best(state, labels, train, dev, test) for labels in (examples.labels, control)]
-        found.append(Read(*reads, majority))
+        accuracy, by_chance = (best(state, labels, train, dev, test) for labels in (examples.labels, control))
+        found.append(Read(accuracy, by_chance, majority))
     return found
 
 
