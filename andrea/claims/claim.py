@@ -135,8 +135,14 @@ class Opened:
         arms = {name: arm.changes for name, arm in c.arms.items()}
         questions = [(q.name, q.margin, q.unit, q.kind, q.needed) for q in c.questions]
         chosen = (c.name, c.sentence, c.means, c.controls, c.seeds, c.rates, c.tuning_seeds, c.base_arm, c.tune_by)
-        settled = {"arms": arms, "base": asdict(c.base), "questions": questions, "chosen": chosen, "code": code_of(self.source)}
+        settled = {"arms": arms, "base": differences(c.base), "questions": questions, "chosen": chosen, "code": code_of(self.source)}
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
+
+
+def differences(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What a configuration has otherwise than the default one, so that a field which is new in it changes no design."""
+    usual = asdict(RunConfig())
+    return {part: {name: value for name, value in held.items() if value != usual[part][name]} for part, held in asdict(config).items()}
 
 
 def code_of(source: str) -> list[str]:
@@ -161,7 +167,7 @@ def names() -> list[str]:
 def open_claim(target: str) -> Opened:
     """A claim of ours by name, or anybody's by the path of its file.
 
-    Raises ValueError for a name that is none and a file without a CLAIM; what the file itself raises comes through.
+    Raises ValueError for a name that is none, a file that cannot be loaded and one without a CLAIM.
     """
     path = Path(target)
     if path.suffix != ".py":
@@ -191,5 +197,8 @@ def load(path: Path) -> ModuleType:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the file's own code
+        raise ValueError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return module

@@ -2,9 +2,10 @@
 
 FOLDER/CLAIM/design.json         the hash of everything that was settled before the first run, and the claim's file as it was
 FOLDER/CLAIM/ARM-SEED-RATE.json  one run: its configuration, figures, seconds, machine
-evidence/CLAIM.json              in the package: the same runs with seven digits and short curves
+evidence/CLAIM.json              in the package: the same runs with fewer digits and short curves
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -59,8 +60,10 @@ def read_run(path: Path) -> tuple[Run, str, dict[str, Any]]:
 
 
 def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
-    """Write the design, before the first run. Raises ValueError where the folder's runs belong to another design; `anew` sets those
-    aside."""
+    """Write the design, before the first run.
+
+    Raises ValueError where the folder's runs belong to another design; `anew` moves those to a name of their own.
+    """
     path = folder / "design.json"
     if path.exists():
         old = field(read_json(path), "design", str, path)
@@ -71,7 +74,8 @@ def begin(folder: Path, opened: Opened, anew: bool = False) -> None:
                 f"{folder} holds runs of another design of {opened.claim.name}: what was to be measured has changed since, and runs of "
                 "both together would decide nothing; --anew sets the old ones aside, or give another --out"
             )
-        folder.rename(folder.with_name(f"{folder.name}-{old[:8]}"))
+        asides = (folder.with_name(f"{folder.name}-{old[:8]}{'-again' * i}") for i in itertools.count())
+        folder.rename(next(aside for aside in asides if not aside.exists()))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, {"format_version": FORMAT_VERSION, "claim": opened.claim.name, "design": opened.design, "source": opened.source})
 
@@ -106,7 +110,9 @@ def record(opened: Opened, runs: Sequence[Run], folder: Path = RECORDED) -> Path
     for run in sorted(runs, key=lambda run: (run.seed, run.arm, run.rate)):
         if run.machine not in machines:
             machines.append(run.machine)
-        rows.append([run.arm, run.seed, run.rate, digits(run.seconds), machines.index(run.machine), short(run.figures)])
+        tunes = run.seed in opened.claim.tuning_seeds  # of these the one figure that they are for is enough
+        figures = {opened.claim.tune_by: run.figures[opened.claim.tune_by]} if tunes else run.figures
+        rows.append([run.arm, run.seed, run.rate, digits(run.seconds, 3), machines.index(run.machine), short(figures)])
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     head = {"format_version": FORMAT_VERSION, "claim": opened.claim.name, "design": opened.design, "machines": machines}
     path = folder / f"{opened.claim.name.replace('-', '_')}.json"
@@ -129,18 +135,18 @@ def recorded(opened: Opened, folder: Path = RECORDED) -> Recorded:
     return Recorded(runs, field(found, "design", str, path) == opened.design)
 
 
-def digits(value: float) -> float:
-    return float(f"{value:.7g}")
+def digits(value: float, n: int = 7) -> float:
+    return float(f"{value:.{n}g}")
 
 
-def short(value: Any) -> Any:
-    """Floats with seven digits; a list of points (`curve`) thinned, its last kept."""
+def short(value: Any, n: int = 6) -> Any:
+    """Floats with six digits, four within lists; a list of points (`curve`) thinned, its last kept."""
     if isinstance(value, Mapping):
-        return {name: short(inner) for name, inner in value.items()}
+        return {name: short(inner, n) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         step = -(-len(value) // MOST_POINTS) if value and isinstance(value[0], list | tuple) else 1
-        return [short(inner) for inner in [*value[:-1:step], *value[-1:]]]
-    return digits(value) if isinstance(value, float) else value
+        return [short(inner, 4) for inner in [*value[:-1:step], *value[-1:]]]
+    return digits(value, n) if isinstance(value, float) else value
 
 
 # --- rates and seeds ----------------------------------------------------------------------------------------------------------------

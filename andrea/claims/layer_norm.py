@@ -56,7 +56,8 @@ CLAIM = Claim(
         "no norm, gpt2": Arm(("model.norm=none", "model.init=gpt2")),
     },
     base=RunConfig(
-        ModelConfig(vocab_size=257, context=16, n_head=4, d_model=64, init="xavier"), train=TrainConfig(batch_tokens=32, steps=1)
+        ModelConfig(vocab_size=257, context=16, n_layer=48, n_head=4, d_model=64, init="xavier"),
+        train=TrainConfig(batch_tokens=32, steps=1),
     ),
     measure=measure,
     questions=(

@@ -125,7 +125,8 @@ def sentence_rows(all_cards: Sequence[Card]) -> list[dict[str, Any]]:
     for s in SENTENCES:
         there = [by_name[name] for name in s.claims if name in by_name]
         command = s.command or "; ".join(f"andrea claims run {c.claim.name}" for c in there)
-        verdict = "; ".join(dict.fromkeys(c.verdict for c in there)) or ("" if s.command else NOT_TRIED)
+        each = [c.verdict if len(there) == 1 else f"{c.claim.name}: {c.verdict}" for c in there]
+        verdict = "; ".join(each) or ("" if s.command else NOT_TRIED)
         rows.append({"id": s.id, "sentence": s.text, "command": command, "verdict": verdict, "claims": [c.claim.name for c in there]})
     return rows
 
@@ -152,6 +153,13 @@ def to_go(a: Answer) -> str:
 
 def words_of(c: ModelConfig) -> str:
     return f"D {c.d_model}, L {c.n_layer}, H {c.n_head}, M {c.mlp_width}, T {c.context}, V {c.vocab_size}"
+
+
+def arm_table(c: Card) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows, without columns that would be empty."""
+    columns, rows = (*ARM_COLUMNS, c.claim.tune_by, "diverged"), [arm_cells(row) for row in c.arms()]
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
 ARM_COLUMNS = ("arm", "changes", "shape", "parameters in blocks", "rate")  # then the figure that tunes, and how many diverged
@@ -230,7 +238,7 @@ def markdown(all_cards: Sequence[Card]) -> str:
                 for a in c.judgement.answers
             ]
             parts.append(rows_of(("question (below 0: as claimed)", "mean", "95 %", "unit", "margin", "verdict", ""), rows))
-        parts.append(rows_of((*ARM_COLUMNS, claim.tune_by, "diverged"), [arm_cells(row) for row in c.arms()]))
+        parts.append(rows_of(*arm_table(c)))
         parts += [f"{setting(c)} {claim.controls}\n", f"**Published.** {claim.published} Sources: {'; '.join(claim.sources)}.\n"]
         parts.append(f"`andrea claims run {claim.name} --full`; design `{c.design[:12]}`.\n")
     facts = [(f.document, f.who, f.what, f.verdict, f.source) for f in FACTS]
@@ -269,7 +277,8 @@ def draw(a: Answer, top: int = 0) -> str:
     parts.append(
         f'<text x="10" y="{top + 42}">{number(low)}</text><text x="{WIDTH - 10}" y="{top + 42}" text-anchor="end">{number(high)}</text>'
     )
-    parts.append(f'<text x="{at(0)}" y="{top + 42}" text-anchor="middle">0</text>')
+    if 70 < at(0) < WIDTH - 70:  # elsewhere it would stand on the numbers of the ends
+        parts.append(f'<text x="{at(0)}" y="{top + 42}" text-anchor="middle">0</text>')
     return f'<g role="img" aria-label="{escape(words)}">{"".join(parts)}</g>'
 
 
@@ -333,7 +342,8 @@ def article(c: Card) -> str:
         numbers = f"{number(a.mean)}<br>{interval(a)}<br>{e(a.unit)}"
         decided = f"<b>{a.verdict}</b><br>{to_go(a)}"
         questions.append(f"<tr><td>{e(a.question)}{beside}<td>{drawing(a)}<td>{numbers}<td>&plusmn;{a.margin:g}<td>{decided}")
-    arms = ["<tr>" + "".join(f"<td>{e(text)}" for text in arm_cells(row)) for row in c.arms()]
+    columns, rows = arm_table(c)
+    arms = "".join(f"<th>{e(name)}" for name in columns) + "".join("<tr>" + "".join(f"<td>{e(text)}" for text in row) for row in rows)
     answered = (
         f"<table><tr><th>question<th>seeds, mean, interval<th>mean, 95 %<th>margin<th>verdict{''.join(questions)}</table>"
         if questions
@@ -345,7 +355,7 @@ def article(c: Card) -> str:
 <p><b>Means.</b> {e(claim.means)}</p>
 {answered}
 {curves(c)}
-<table><tr>{"".join(f"<th>{e(text)}" for text in (*ARM_COLUMNS, claim.tune_by, "diverged"))}{"".join(arms)}</table>
+<table><tr>{arms}</table>
 <p class="soft">{e(setting(c))} {e(claim.controls)}</p>
 <p><b>Published.</b> {e(claim.published)} <span class="soft">{e("; ".join(claim.sources))}</span></p>
 <p class="soft"><code>andrea claims run {e(claim.name)} --full</code> design <code>{c.design[:12]}</code></p>

@@ -47,7 +47,7 @@ CLAIM = Claim(
         "pre-norm, xavier": Arm(("model.init=xavier",)),
         "no norm, xavier": Arm(("model.norm=none", "model.init=xavier")),
     },
-    base=RunConfig(ModelConfig(vocab_size=257, context=16, n_head=4, d_model=64), train=TrainConfig(batch_tokens=32, steps=1)),
+    base=RunConfig(ModelConfig(vocab_size=257, context=16, n_layer=256, n_head=4, d_model=64), train=TrainConfig(batch_tokens=32, steps=1)),
     measure=measure,
     questions=(
         Question("256 layers, pre-norm: decades from equal, beyond 1", lambda f: farthest(f["pre-norm"]), 0.1, "decades"),

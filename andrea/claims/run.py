@@ -89,9 +89,8 @@ def run(
 ) -> Iterator[Event]:
     """Do what is left of a claim, in out/NAME, and judge it. `quick` is its first few seeds, at the recorded rates where there are such.
 
-    After `minutes` no run is begun that would, as the others went, end later. Raises ValueError as `begin` does; Failed where a claim's
-    code raises
-    or its process dies. What is finished by then is kept, and the same call goes on.
+    After `minutes` no run is begun that would, as the others went, end later. What is finished is kept, and the same call goes on.
+    Raises ValueError as `begin` does, and for a folder that another process fills; Failed where a claim's code raises or its process dies.
     """
     claim, folder = opened.claim, out / opened.claim.name
     jobs = cores() if jobs is None else jobs
@@ -101,23 +100,23 @@ def run(
     held = hold(folder / "design.json")
     if held is None:
         raise ValueError(f"{folder} is being filled by another process; wait for it, or give another --out")
-    runs = read_runs(folder, opened)
     known = recorded_rates(opened) if quick else {}
     seeds = claim.seeds[: claim.quick_seeds] if quick else claim.seeds
-    yield Began(claim.name, str(folder), opened.design, len(runs), len(to_do(claim, runs, seeds, known)), jobs)
-    began, did, told = monotonic(), 0, set[str]()
     with held, Workers(opened.target, jobs) as workers:
+        runs = read_runs(folder, opened)
+        yield Began(claim.name, str(folder), opened.design, len(runs), len(to_do(claim, runs, seeds, known)), jobs)
+        began, did, told, machine = monotonic(), 0, set[str](), provenance()
         while batch := to_do(claim, runs, seeds, known, tuning_alone=True):
             before = len(runs)
             for task, answer in workers.do(batch, None if minutes is None else began + 60 * minutes):
-                runs.append(finished(task, answer))
+                runs.append(finished(task, answer, machine))
                 write_run(folder, opened.design, task, runs[-1])
                 did += 1
                 left, per_hour = len(to_do(claim, runs, seeds, known)), did / (monotonic() - began) * 3600
                 tunes = task.seed in claim.tuning_seeds
                 yield RunDone(task.arm, task.seed, task.rate, tunes, runs[-1].seconds, len(runs), left, left / per_hour * 3600, per_hour)
                 yield from news(claim, runs, known, told)
-            if len(runs) == before or len(runs) - before < len(batch):  # time is up
+            if len(runs) - before < len(batch):  # time is up
                 break
     yield Judged(judged(opened, runs, known), len(to_do(claim, runs, seeds, known)))
 
@@ -161,10 +160,10 @@ def to_do(claim: Claim, runs: Sequence[Run], seeds: Sequence[int], known: Mappin
     return [claim.task(arm, seed, rate or 1.0) for arm, seed, rate in keys if (arm, seed, rate) not in there]
 
 
-def finished(task: Task, answer: Mapping[str, Any]) -> Run:
+def finished(task: Task, answer: Mapping[str, Any], machine: Mapping[str, Any]) -> Run:
     if "error" in answer:
         raise Failed(f"claim {task.claim}, arm {task.arm}, seed {task.seed}, rate {task.rate:g}: {answer['error']}\n{answer['traceback']}")
-    return Run(task.arm, task.seed, task.rate, answer["figures"], answer["seconds"], provenance())
+    return Run(task.arm, task.seed, task.rate, answer["figures"], answer["seconds"], machine)
 
 
 # --- processes ----------------------------------------------------------------------------------------------------------------------
@@ -191,7 +190,7 @@ class Workers:
     def start(self) -> subprocess.Popen[bytes]:
         paths = [str(HOME.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-        self.all.append(subprocess.Popen([sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env))
+        self.all.append(subprocess.Popen([sys.executable, "-P", "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env))
         return self.all[-1]
 
     def do(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[tuple[Task, Any]]:

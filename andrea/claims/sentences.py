@@ -13,7 +13,11 @@ class Sentence(NamedTuple):
 
 
 SENTENCES = (
-    Sentence("2.1a", "A 12-layer stack without residuals loses the gradient long before the embeddings.", ("residual-gradient",)),
+    Sentence(
+        "2.1a",
+        "A 12-layer stack without residuals loses the gradient long before the embeddings.",
+        ("residual-gradient", "residual-training"),
+    ),
     Sentence("2.1b", "With residuals its size stays useful through hundreds of layers.", ("residual-depth",)),
     Sentence("2.2", "At init the sublayers' outputs are small: layer N passes its input on nearly unchanged.", ("identity-init",)),
     Sentence("2.3a", "Each block refines, not replaces; the residual stream accumulates.", ("refinement",)),

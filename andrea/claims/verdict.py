@@ -121,8 +121,7 @@ def decide(question: Question, found: Estimate, n: int, p: float) -> str:
 def seeds_for_a_verdict(question: Question, values: Sequence[float], n_questions: int) -> int | None:
     """About how many seeds would decide in four cases of five, if mean and spread are what they were; None for more than MOST_SEEDS.
 
-    The power of a t test by its usual approximation: (t of the level + t of the power) sd / sqrt(n) must not be more than the mean's
-    distance from 0, or from the margin.
+    The usual approximation: (t of the level + t of the power) sd / sqrt(n) is at most the mean's distance from 0, or from the margin.
     """
     n, found = len(values), estimate(question, values)
     if question.kind == "exact":
@@ -218,7 +217,11 @@ def judge(claim: Claim, by_seed: Mapping[int, Mapping[str, Figures]]) -> Judgeme
 
 
 def value_of(question: Question, seed: int, figures: Mapping[str, Figures]) -> float:
-    value = float(question.value(figures))
+    try:
+        value = float(question.value(figures))
+    except Exception as error:  # the claim's own code
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"question {question.name!r} cannot be answered from the figures of seed {seed}: {reason}") from error
     if not math.isfinite(value):
         raise ValueError(f"question {question.name!r} gives {value} for seed {seed}; a question's value is a finite number")
     return value

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
 from time import monotonic
@@ -68,7 +68,7 @@ def verify(
     here, by_key = provenance(), {run.key: run for run in runs}
     with Workers(opened.target, min(cores() if jobs is None else jobs, len(tasks)) or 1) as workers:
         for task, answer in workers.do(tasks, None if minutes is None else monotonic() + 60 * minutes):
-            again = finished(task, answer)
+            again = finished(task, answer, here)
             checks.append(compare(by_key[again.key], again, runs, here))
             yield checks[-1]
     bad = [check for check in checks if not check.holds]
@@ -108,9 +108,11 @@ def compare(recorded: Run, again: Run, runs: Sequence[Run], here: Mapping[str, A
         return Checked(
             *recorded.key, False, f"{name} is {old[name]} in the evidence and {new[name]} here, on the same machine and versions"
         )
-    others = [leaves(run.figures) for run in runs if (run.arm, run.rate) == (recorded.arm, recorded.rate)]
+    others = [leaves(run.figures) for run in runs if (run.arm, run.rate) == (recorded.arm, recorded.rate) and run.seed != recorded.seed]
     if len(others) < SEEDS_NEEDED:
-        return Checked(*recorded.key, False, f"another machine, and {len(others)} seeds of this arm do not tell how much figures vary")
+        return Checked(
+            *recorded.key, False, f"another machine, and {len(others)} other seeds of this arm do not tell how much figures vary"
+        )
     for name in differing:
         spread = [found[name] for found in others if name in found]
         if not all(isinstance(x, int | float) for x in (old[name], new[name], *spread)):
@@ -130,7 +132,3 @@ def claim_of(folder: Path) -> str:
     if not path.is_file():
         raise Damaged(f"{folder} holds no evidence of a claim: it has no design.json; `andrea claims run` makes such folders")
     return field(read_json(path), "claim", str, path)
-
-
-def to_dict_of(event: Checked | Verified) -> dict[str, Any]:
-    return {"event": type(event).__name__, **asdict(event)}

@@ -1,6 +1,8 @@
 """`andrea claims`: the sentences that claim something, each tried by runs."""
 
+import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,7 +56,7 @@ def run(
     out: Annotated[Path, Option(metavar="FOLDER", help="Where each finished run is kept, in a folder for each claim.")] = Path("evidence"),
     anew: Annotated[bool, Option("--anew", help="Set runs of an older design aside.")] = False,
     record: Annotated[bool, Option("--record", help="Keep the runs of our claims in the package, as what it reports.")] = False,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run claims: their arms, seed by seed, in processes; stopped and called again, it goes on where it was.
 
@@ -69,20 +71,21 @@ def run(
 
       andrea claims run ./mine.py --jobs 2 --json
     """
-    from andrea.claims.claim import HOME, open_claim
+    from andrea.claims.claim import open_claim
     from andrea.claims.evidence import read_runs
     from andrea.claims.evidence import record as keep
     from andrea.claims.report import card
     from andrea.claims.run import Judged
     from andrea.claims.run import run as run_claim
 
+    lines = Lines(as_json)
     for target in targets:
         opened = open_claim(target)
         for event in run_claim(opened, out, quick, minutes, jobs, anew):
-            if json or not isinstance(event, Judged):
-                show(event, json)
+            if as_json or not isinstance(event, Judged):
+                lines.show(event)
             else:
-                terminal(judged(event.judgement, card(opened).judgement if (HOME / "evidence").is_dir() else None))
+                terminal(judged(event.judgement, card(opened).judgement))
                 print(outlook(event.judgement, event.left, opened.target, quick))
         if record:
             if opened.target.endswith(".py"):
@@ -90,41 +93,40 @@ def run(
             print(f"wrote {keep(opened, read_runs(out / opened.claim.name, opened))}")
 
 
-class Pace:
-    """When the last line of progress was printed."""
+class Lines:
+    """What a run says: a line for each thing that becomes known, one now and then for the runs; or every event as JSON."""
 
-    last = -SECONDS_BETWEEN_LINES
+    def __init__(self, as_json: bool) -> None:
+        self.as_json, self.last = as_json, -SECONDS_BETWEEN_LINES
+
+    def show(self, event: Any) -> None:
+        from andrea.claims.run import Began, Noise, RatesChosen, RunDone, to_dict
+        from andrea.cli.progress import clock
+
+        if self.as_json:
+            print(json.dumps(to_dict(event)), flush=True)
+        elif isinstance(event, Began):
+            ahead = f"{event.done} runs done, {event.to_do} to do, {event.jobs} at a time"
+            print(f"{event.claim}: {ahead}, kept in {event.folder}; design {event.design[:12]}", flush=True)
+        elif isinstance(event, RatesChosen):
+            print("rates chosen: " + ", ".join(f"{arm} {rate:g}" for arm, rate in event.rates.items()), flush=True)
+        elif isinstance(event, Noise):
+            print(f"noise: {event.figure} of {event.arm} varies by {event.sd:.4f} (standard deviation of {event.seeds} seeds)", flush=True)
+        elif isinstance(event, RunDone) and (monotonic() - self.last >= SECONDS_BETWEEN_LINES or not event.to_do):
+            self.last = monotonic()
+            what = f"{event.arm}, seed {event.seed}, rate {event.rate:g}"
+            total, left = event.done + event.to_do, clock(event.seconds_left)
+            print(
+                f"run {event.done}/{total}  {left} left  {event.runs_per_hour:,.0f} runs/hour  last: {what}, {event.seconds:.1f} s",
+                flush=True,
+            )
 
 
-def show(event: Any, as_json: bool) -> None:
-    from andrea.claims.run import Began, Noise, RatesChosen, RunDone, to_dict
-    from andrea.cli.progress import clock
-
-    if as_json:
-        import json
-
-        print(json.dumps(to_dict(event)), flush=True)
-    elif isinstance(event, Began):
-        ahead = f"{event.done} runs done, {event.to_do} to do, {event.jobs} at a time"
-        print(f"{event.claim}: {ahead}, kept in {event.folder}; design {event.design[:12]}")
-    elif isinstance(event, RatesChosen):
-        print("rates chosen: " + ", ".join(f"{arm} {rate:g}" for arm, rate in event.rates.items()))
-    elif isinstance(event, Noise):
-        print(f"noise: {event.figure} of {event.arm} varies by {event.sd:.4f} (standard deviation of {event.seeds} seeds)")
-    elif isinstance(event, RunDone) and (monotonic() - Pace.last >= SECONDS_BETWEEN_LINES or not event.to_do):
-        Pace.last = monotonic()
-        what = f"{event.arm}, seed {event.seed}, rate {event.rate:g}"
-        total, left = event.done + event.to_do, clock(event.seconds_left)
-        print(
-            f"run {event.done}/{total}  {left} left  {event.runs_per_hour:,.0f} runs/hour  last: {what}, {event.seconds:.1f} s", flush=True
-        )
-
-
-def judged(j: "Judgement", before: "Judgement | None") -> list[Table]:
+def judged(j: "Judgement", before: "Judgement") -> list[Table]:
     """The questions, answered; beside them what the package recorded."""
     from andrea.claims.report import interval, number, to_go
 
-    kept = {a.question: a for a in before.answers} if before else {}
+    kept = {a.question: a for a in before.answers}
     rows = []
     for a in j.answers:
         old = kept.get(a.question)
@@ -163,7 +165,7 @@ def report(
     csv: Annotated[bool, Option("--csv", help="Also claims.csv: every figure of every run.")] = False,
     latex: Annotated[bool, Option("--latex", help="Also claims.tex: a table of all questions.")] = False,
     svg: Annotated[bool, Option("--svg", help="Also a vector figure for each claim.")] = False,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the book of all claims: a page for docs/, and one for a browser that loads nothing.
 
@@ -178,7 +180,7 @@ def report(
     from andrea.claims.report import cards, data, written
 
     found = cards(evidence)
-    if json:
+    if as_json:
         print_json(data(found))
         return
     for path in written(found, out, [kind for kind, wanted in (("csv", csv), ("latex", latex), ("svg", svg)) if wanted]):
@@ -192,7 +194,7 @@ def verify(
     seed: Annotated[int | None, Option(help="Choose the same runs again.", show_default=False)] = None,
     jobs: JobsOption = None,
     file: Annotated[str | None, Option(help="The claim's file, where it is none of ours.", show_default=False)] = None,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Do a few runs of somebody's evidence again, and say whether it holds; exit 1 where it does not.
 
@@ -205,7 +207,7 @@ def verify(
       andrea claims verify evidence --runs 1 --minutes 10
     """
     from andrea.claims.claim import open_claim
-    from andrea.claims.verify import Checked, claim_of, to_dict_of
+    from andrea.claims.verify import Checked, claim_of
     from andrea.claims.verify import verify as verify_claim
 
     if runs < 1:
@@ -215,22 +217,18 @@ def verify(
     for each in folders:
         for event in verify_claim(each, open_claim(file or claim_of(each)), runs, minutes, seed, jobs):
             holds &= event.holds
-            if json:
-                import json as writer
-
-                print(writer.dumps(to_dict_of(event)), flush=True)
+            word = "holds" if event.holds else "does not hold"
+            if as_json:
+                print(json.dumps({"event": type(event).__name__, **asdict(event)}), flush=True)
             elif isinstance(event, Checked):
-                print(
-                    f"{event.arm}, seed {event.seed}, rate {event.rate:g}: {'holds' if event.holds else 'does not hold'}, {event.how}",
-                    flush=True,
-                )
+                print(f"{event.arm}, seed {event.seed}, rate {event.rate:g}: {word}, {event.how}", flush=True)
             else:
-                print(f"{event.claim}: {'holds' if event.holds else 'does not hold'}; {event.words}")
+                print(f"{event.claim}: {word}; {event.words}")
     if not holds:
         raise typer.Exit(1)
 
 
-def history(json: JsonOption = False) -> None:
+def history(as_json: JsonOption = False) -> None:
     """Who used what, with sources, beside what the document says of it.
 
     Examples:
@@ -241,7 +239,7 @@ def history(json: JsonOption = False) -> None:
     """
     from andrea.claims.history import FACTS
 
-    if json:
+    if as_json:
         print_json([fact._asdict() for fact in FACTS])
         return
     documents: Iterable[str] = dict.fromkeys(fact.document for fact in FACTS)
