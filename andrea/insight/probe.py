@@ -119,17 +119,21 @@ def page(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
     k = len(rows[0]) if rows else 0
     if not 2 <= k <= 6 or any(len(row) != k for row in rows):
         raise ValueError(f"Page's test takes rows of one length, 2 to 6; given {[len(row) for row in rows]}")
-    found = sum(weigh(ranks(row)) for row in rows)
+    orders = [ranks(row) for row in rows]
+    found = sum(map(weigh, orders))
+    return found, chance(found, orders)
+
+
+def chance(least: float, orders: Sequence[Sequence[float]]) -> float:
+    """The chance of an L of `least` or more, if each row's ranks come in any order alike."""
     chances = {0.0: 1.0}
-    for row in rows:
-        own = ranks(row)
-        each = [weigh(order) for order in permutations(own)]
-        after: dict[float, float] = {}
+    for order in orders:
+        each, after = [weigh(other) for other in permutations(order)], dict[float, float]()
         for total, p in chances.items():
             for value in each:
                 after[total + value] = after.get(total + value, 0.0) + p / len(each)
         chances = after
-    return found, min(1.0, sum(p for total, p in chances.items() if total >= found - 1e-9))
+    return sum(p for total, p in chances.items() if total >= least - 1e-9)
 
 
 def weigh(order: Sequence[float]) -> float:
