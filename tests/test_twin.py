@@ -52,12 +52,12 @@ def test_gradients_are_those_of_the_models_on_text_that_stays(events):
         c = override(TINY, *changes, f"model.vocab_size={text.data.tokenizer.vocab_size}").model
         found = gradients(paired(lambda c=c: Transformer(c), 4), rows).activations
         assert seen == pytest.approx([found[name] for name in ("embed", "blocks.0", "blocks.1", "blocks.2")], rel=1e-5)
-    assert first.second[0] < 1e-2 * first.first[0]  # what the document says of stacks without residuals
 
 
 def test_the_end_says_what_was_measured_and_what_decides(events):
     (grown,), last = of(Grown, events), of(Looked, events)[-1]
     assert grown.ratios == (last.first[1] / last.first[-1], last.second[1] / last.second[-1])
+    assert grown.ratios[0] > 0.5 and grown.ratios[1] < 0.01  # what the document says of residual connections, after six steps
     a, b = grown.losses
     assert f"residual=true has {a:.3f} nats" in grown.told and f"residual=false has {b:.3f} nats" in grown.told
     assert f"({b - a:+.3f})" in grown.told
