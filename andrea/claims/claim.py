@@ -135,8 +135,14 @@ class Opened:
         arms = {name: arm.changes for name, arm in c.arms.items()}
         questions = [(q.name, q.margin, q.unit, q.kind, q.needed) for q in c.questions]
         chosen = (c.name, c.sentence, c.means, c.controls, c.seeds, c.rates, c.tuning_seeds, c.base_arm, c.tune_by)
-        settled = {"arms": arms, "base": asdict(c.base), "questions": questions, "chosen": chosen, "code": code_of(self.source)}
+        settled = {"arms": arms, "base": differences(c.base), "questions": questions, "chosen": chosen, "code": code_of(self.source)}
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
+
+
+def differences(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What a configuration has otherwise than the default one, so that a field which is new in it changes no design."""
+    usual = asdict(RunConfig())
+    return {part: {name: value for name, value in held.items() if value != usual[part][name]} for part, held in asdict(config).items()}
 
 
 def code_of(source: str) -> list[str]:

@@ -25,6 +25,7 @@ from andrea.cli import (
     stories,
     trace,
     train,
+    twin,
 )
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
@@ -71,6 +72,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "lens": lens.lens,
     "heads": heads.heads,
     "flow": flow.flow,
+    "twin": twin.twin,
     "count": count.count,
     "data": data.data,
     "stories": stories.stories,

@@ -93,3 +93,25 @@ def draw_growth(grown: dict[str, Any], path: Path) -> None:
         axes.set_xlabel("step")
     figure.suptitle(f"{Path(grown['run']).name}: as it grew", parse_math=False)
     save_figure(figure, path)
+
+
+def draw_twins(events: list[dict[str, Any]], names: tuple[str, str], path: Path) -> None:
+    """Two models grown beside each other: their losses by step, and their gradients over depth at the first look and at the last."""
+    figure = new_figure(11, 4.5)
+    losses, depth = figure.subplots(1, 2)
+    grew, looked = ([event for event in events if event["event"] == kind] for kind in ("Grew", "Looked"))
+    steps = [event["step"] for event in grew]
+    for side, (name, colour) in enumerate(zip(names, ("tab:blue", "tab:red"), strict=True)):
+        losses.plot(steps, [event["losses"][side] or float("nan") for event in grew], color=colour, linewidth=0.8, label=name)
+        for event, style in ((looked[0], ":"), (looked[-1], "-")):
+            sizes = event[("first", "second")[side]]
+            depth.plot(
+                [size or float("nan") for size in sizes], color=colour, linestyle=style, marker=".", label=f"{name}, step {event['step']}"
+            )
+    losses.axhline(events[0]["unigram"], color="gray", linestyle=":", label="frequency of tokens alone")
+    losses.set(xlabel="step", ylabel="loss, nats per token")
+    depth.set(xlabel="block (0: the embedding)", ylabel="|dLoss / d stream|, mean over tokens", yscale="log")
+    for axes in (losses, depth):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    save_figure(figure, path)
