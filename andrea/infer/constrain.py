@@ -93,9 +93,13 @@ class Rules:
             from llguidance import LLMatcher
         except ImportError:
             raise ValueError("a regular expression or a schema needs the package llguidance: pip install 'andrea[grammar]'") from None
-        kind, given = ("regex", sampling.regex) if sampling.regex is not None else ("json_schema", sampling.json_schema)
+        kind, make = (
+            ("json_schema", LLMatcher.grammar_from_json_schema) if sampling.regex is None else ("regex", LLMatcher.grammar_from_regex)
+        )
+        given = sampling.json_schema if sampling.regex is None else sampling.regex
+        assert given is not None
         try:
-            grammar = LLMatcher.grammar_from_regex(given) if kind == "regex" else LLMatcher.grammar_from_json_schema(given)
+            grammar = make(given)
             matcher = LLMatcher(self.guided, grammar, log_level=0)
             problem = matcher.get_error()
         except ValueError as error:
