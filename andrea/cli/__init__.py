@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from andrea.cli import count, data, doctor, evaluate, flow, generate, heads, lens, plan, resume_check, runs, trace, train
+from andrea.cli import count, data, doctor, evaluate, export, flow, generate, heads, lens, plan, resume_check, runs, trace, train
 from andrea.cli.mistakes import answered
 from andrea.version import __version__
 
@@ -55,6 +55,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "flow": flow.flow,
     "count": count.count,
     "data": data.data,
+    "export": export.export,
+    "import": export.import_run,
     "resume-check": resume_check.resume_check,
     "doctor": doctor.doctor,
 }
