@@ -72,7 +72,9 @@ def import_run(
     model = read_run(import_hf(folder, out))[0].model
     parameters = count(model).total
     if json:
-        print_json({"run": str(out), "from": str(folder), "parameters": parameters, "vocab_size": model.vocab_size, "context": model.context})
+        print_json(
+            {"run": str(out), "from": str(folder), "parameters": parameters, "vocab_size": model.vocab_size, "context": model.context}
+        )
         return
     print(f"{out}: {parameters:,} parameters, {model.n_layer} layers, {model.vocab_size:,} tokens, context {model.context:,}")
     print(f"next: andrea generate {shell(out)} 'Once upon a time'")

@@ -1,8 +1,8 @@
 """GGUF, the file of llama.cpp and of what is built on it: a model and its tokenizer in one. Written with the `gguf` package.
 
-A model with learned positions is a `gpt2` there, one with rotary positions a `gptneox`. Matrices are stored in the precision asked for; vectors
-and the position embedding stay float32, as llama.cpp's own converter leaves them. q8_0 and q4_0 are 32 weights with one float16 scale (8.5 and 4.5
-bits a weight); rows that are no multiple of 32 are f16, and in q4_0 the token embedding, which is the output too, is q8_0.
+A model with learned positions is a `gpt2` there, one with rotary positions a `gptneox`. Matrices are stored in the precision asked for;
+vectors and the position embedding stay float32, as llama.cpp's own converter leaves them. q8_0 and q4_0 are 32 weights with one float16
+scale (8.5 and 4.5 bits a weight); rows that are no multiple of 32 are f16, and q4_0 leaves the token embedding and the output in q8_0.
 """
 
 from pathlib import Path
@@ -46,11 +46,10 @@ def export_gguf(run: Run, out: Path, precision: str = "f32") -> None:
     check_shape(c, activations=("gelu",))
     check_precision(precision, tuple(PRECISIONS))
     check_free(out)
-    if tokenizer.kind != "bpe" or not tokenizer.merges:
-        raise ValueError(
-            f"a tokenizer by {tokenizer.kind if tokenizer.kind != 'bpe' else 'bytes alone'} cannot be exported: llama.cpp has none that gives "
-            "the same ids; andrea export --to hf can, or train with --tokenizer bpe"
-        )
+    if not tokenizer.merges:
+        kind = "bytes" if tokenizer.kind == "bpe" else tokenizer.kind
+        why = "llama.cpp has none that gives the same ids; --to hf can say it, and one made by --tokenizer bpe can go both ways"
+        raise ValueError(f"a tokenizer by {kind} cannot be exported: {why}")
     building = out.with_name(out.name + ".partial")
     writer = gguf.GGUFWriter(building, ARCHITECTURES[c.positions])
     writer.add_name(run.path.name)

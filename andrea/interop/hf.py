@@ -1,10 +1,9 @@
 """Folders of Hugging Face's transformers: config.json, model.safetensors, tokenizer.json. No library of theirs is used.
 
-A model with learned positions is their GPT2LMHeadModel, one with rotary positions their GPTNeoXForCausalLM; both compute what ours does. Every
-name and every difference of the two forms is in the tables below.
+A model with learned positions is their GPT2LMHeadModel, one with rotary positions their GPTNeoXForCausalLM; both compute what ours does.
+Every name and every difference of the two forms is in the tables below.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from torch import Tensor
 from andrea import checkpoint, run_folder
 from andrea.accounting import parameters
 from andrea.checkpoint import Run, header, write_tensors
-from andrea.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from andrea.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
 from andrea.data.tokenizer import MOST, SEPARATOR, BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, unspell
 from andrea.files import Damaged, field, flush, read_json, shown, write_json
 from andrea.interop.shape import check_free, check_precision, check_shape, renamed, tensors
@@ -179,8 +178,8 @@ def turned(address: str, t: Tensor, c: ModelConfig) -> Tensor:
 def import_hf(folder: Path, out: Path) -> Path:
     """A run folder, without data or training state, from a folder with a GPT-2 of transformers.
 
-    Its tokenizer must be GPT-2's kind. Ids are counted anew, as ours are: bytes, merges, the separator (their end of text). Raises ValueError
-    for anything that would make it another model: missing or unknown tensors, settings that we do not have, a pickle.
+    Its tokenizer must be GPT-2's kind. Ids are counted anew, as ours are: bytes, merges, the separator (their end of text). Raises
+    ValueError for anything that would make it another model: missing or unknown tensors, settings that we do not have, a pickle.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -191,9 +190,9 @@ def import_hf(folder: Path, out: Path) -> Path:
     model = read_weights(folder, c, order)
     with run_folder.unfinished(out):
         tokenizer.save(out / "tokenizer.json")
-        state = {"windows": 0, "tokens": 0, "seconds": 0.0, "best_loss": None, "skips": []}
+        state: dict[str, Any] = {"windows": 0, "tokens": 0, "seconds": 0.0, "best_loss": None, "skips": []}
         checkpoint.save(out, 0, model, {}, state, best=True)
-        config = RunConfig(c, DataConfig(tokenizer=tokenizer.kind), train=TrainConfig(batch_tokens=c.context))
+        config = RunConfig(c, override(DataConfig(), f"tokenizer={tokenizer.kind}"), train=TrainConfig(batch_tokens=c.context))
         run_folder.write_run(out, config, {"steps": 0}, provenance() | {"imported_from": str(folder.resolve())})
     return out
 
@@ -207,11 +206,11 @@ def read_config(stored: Mapping[str, Any], path: Path, vocab_size: int) -> Model
             raise ValueError(f"{path} has {name}={shown(stored[name])}; ANDREA's models have {value}")
     sizes = {ours: field(stored, theirs, int, path) for ours, theirs in GPT2.sizes.items() if ours != "mlp_width"}
     wide = stored.get("n_inner")
-    drops = {stored.get(name, 0.1) for name in GPT2.dropouts}
+    drops = [stored.get(name, 0.1) for name in GPT2.dropouts]
     activation = stored.get(GPT2.activation, "gelu_new")
-    if activation not in THEIR_ACTIVATIONS:
+    if activation not in list(THEIR_ACTIVATIONS):
         raise ValueError(f"{path} has {GPT2.activation}={shown(activation)}; ANDREA's models have {' or '.join(THEIR_ACTIVATIONS)}")
-    if len(drops) > 1:
+    if drops != drops[:1] * len(drops):
         raise ValueError(f"{path} has different dropouts, {', '.join(GPT2.dropouts)}; ANDREA's models have one, so make them equal")
     try:
         return ModelConfig(
@@ -220,7 +219,7 @@ def read_config(stored: Mapping[str, Any], path: Path, vocab_size: int) -> Model
             mlp_dim=4 * sizes["d_model"] if wide is None else wide,
             activation=THEIR_ACTIVATIONS[activation],  # type: ignore[arg-type]
             tied=stored.get("tie_word_embeddings", True),
-            dropout=drops.pop(),
+            dropout=drops[0],
         )
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}") from None
@@ -283,8 +282,8 @@ def read_tokenizer(path: Path, separator: int) -> tuple[Tokenizer, list[int]]:
     by_bytes = isinstance(level, dict) and level.get("type") == "ByteLevel" and not level.get("add_prefix_space")
     other = {name: value for name in OTHER_BPE if (value := model.get(name))} | {n: v for n in ("normalizer",) if (v := stored.get(n))}
     if model.get("type", "BPE") != "BPE" or other or not (by_bytes or (level == {} and not merges)):
-        what = f"{model.get('type')} {other or level}"
-        raise ValueError(f"{path} is another kind of tokenizer ({shown(what)}); wanted GPT-2's: byte-level BPE, nothing normalised")
+        what = f"{shown(model.get('type'))}, {shown(other or level)}"
+        raise ValueError(f"{path} is another kind of tokenizer ({what}); wanted GPT-2's: byte-level BPE, nothing normalised")
     try:
         ids = vocab | {token["content"]: token["id"] for token in stored.get("added_tokens") or ()}
         names = {id: name for name, id in ids.items()}
