@@ -155,6 +155,7 @@ def tokenizer_for(tokenizer: Tokenizer, context: int) -> dict[str, dict[str, Any
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": SEPARATOR,
         "eos_token": SEPARATOR,
+        "unk_token": SEPARATOR,  # GPT-2's has it too, and CTranslate2 wants one; bytes make no unknown token
         "split_special_tokens": True,  # or "<|endoftext|>" in somebody's text would be the separator
         "clean_up_tokenization_spaces": False,  # or "hello !" would come back as "hello!"
         "model_max_length": context,
