@@ -11,7 +11,7 @@ random (or a run's, --run) and exported by andrea/interop; all read the same ran
 it is. In float32 all must say the same first tokens, or there is no result. The shapes have learned positions and a context of 1,024, for
 that is what every contestant has.
 
-load: from files to ready, without the imports; cold: from the start of the process to the first token after a prompt of 64, imports included.
+load: from files to ready, imports apart; cold: from the start of the process to the first token after a prompt of 64, imports included.
 decode: tokens/s of all sequences together, after the first; prefill: prompt tokens/s; whole: new tokens/s, prompts included. limit: the
 bytes of the matrices once for each step, against what a plain loop reads from memory in the same minutes; at batch 1 a share, above it more
 than 1 is possible. engine: our Engine, which samples in full and streams text besides; others only compute.
@@ -243,9 +243,8 @@ def show(result: dict) -> None:
     print(f"\n{result['shape']} in {result['precision']}")
     print(f"{'':14}{'load':>9}{'first token':>14}{'cold':>9}{'memory':>12}")
     for name, t in result["told"].items():
-        print(
-            f"{name:14}{t['load_seconds']:8.2f}s{1000 * t['first_token_seconds']:11.0f} ms{t['cold_seconds']:8.1f}s{t['peak_mib']:8,.0f} MiB"
-        )
+        load, first, cold = t["load_seconds"], 1000 * t["first_token_seconds"], t["cold_seconds"]
+        print(f"{name:14}{load:8.2f}s{first:11.0f} ms{cold:8.1f}s{t['peak_mib']:8,.0f} MiB")
     for case in result["cases"]:
         about = f"{case['prompt']} + {case['new']}, batch {case['batch']}, {case['gb_per_second']:.1f} GB/s"
         print(f"{about:34}{'decode':>10}{'prefill':>10}{'whole':>10}{'limit':>8}{'same':>6}  to llama.cpp: decode, prefill, whole")
@@ -334,8 +333,9 @@ class Ours:
     def __init__(self, what: dict):
         import torch
 
-        torch.set_num_threads(what["threads"])
         from andrea.checkpoint import load
+
+        torch.set_num_threads(what["threads"])
         from andrea.infer.cpu import CpuDecoder
         from andrea.infer.quantize import pack
 
@@ -361,10 +361,11 @@ class Answers(Ours):
 
     def say(self, prompts: list[list[int]], new: int) -> tuple[float | None, list[list[int]]]:
         from andrea.infer import Sampling
+
+        sampling = Sampling(temperature=0, max_tokens=new, ignore_separator=True)
         from andrea.infer.engine import Engine
 
         engine = Engine(self.decoder, self.run.tokenizer)
-        sampling = Sampling(temperature=0, max_tokens=new, ignore_separator=True)
         asked = [engine.add(prompt, sampling)[0] for prompt in prompts]
         while any(sequence.finish is None for sequence in asked):
             engine.step()
