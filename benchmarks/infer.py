@@ -93,6 +93,11 @@ def main() -> None:
     from andrea.machine import cores, provenance
 
     cases = [tuple(map(int, case.split("+"))) for case in args.case or CASES]
+    known = {name for of in CONTESTANTS.values() for name in of}
+    if any(len(case) != 2 or min(case) < 1 or case[1] < 2 or sum(case) > 1024 for case in cases):
+        parser.error("--case is PROMPT+NEW: at least 1 and 2 tokens, 1,024 together at most")
+    if args.peers and (unknown := set(args.peers.split(",")) - known):
+        parser.error(f"--peers has {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
     batches, threads = args.batch or list(BATCHES), args.threads or cores()
     results = []
     for shape in [args.run] if args.run else args.shape or SHAPES:

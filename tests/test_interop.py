@@ -406,6 +406,7 @@ def test_configurations_that_are_not_ours_are_refused_by_name(exported, tmp_path
         (lambda s: s["model"]["vocab"].update({"!": 7}), "two with one id"),
         (lambda s: s["model"]["vocab"].update({"!": "7"}), "two with one id"),
         (lambda s: s.update(added_tokens=[7]), "is damaged"),
+        (lambda s: s.update(added_tokens=[{"content": 7, "id": 9_999}]), "other tokens than the bytes"),
         (lambda s: s["model"].pop("merges"), "merges is not there"),
     ],
 )

@@ -35,7 +35,8 @@ def export(
     if to not in ("hf", "gguf"):
         raise ValueError(f"--to {to} is neither hf nor gguf")
     opened = load(run, at)
-    path = out or Path(f"{opened.path.name}-hf" if to == "hf" else f"{opened.path.name}-{precision}.gguf")
+    name = opened.path.resolve().name
+    path = out or Path(f"{name}-hf" if to == "hf" else f"{name}-{precision}.gguf")
     (export_hf if to == "hf" else export_gguf)(opened, path, precision)
     taken = sum(p.stat().st_size for p in path.iterdir()) if path.is_dir() else path.stat().st_size
     if json:

@@ -52,7 +52,7 @@ def export_gguf(run: Run, out: Path, precision: str = "f32") -> None:
         raise ValueError(f"a tokenizer by {kind} cannot be exported: {why}")
     building = out.with_name(out.name + ".partial")
     writer = gguf.GGUFWriter(building, ARCHITECTURES[c.positions])
-    writer.add_name(run.path.name)
+    writer.add_name(run.path.resolve().name)
     writer.add_context_length(c.context)
     writer.add_embedding_length(c.d_model)
     writer.add_feed_forward_length(c.mlp_width)

@@ -300,6 +300,6 @@ def read_tokenizer(path: Path, separator: int) -> tuple[Tokenizer, list[int]]:
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
     ours = [tokenizer.spell(piece) for piece in tokenizer.pieces[:-1]] + [names[separator]]
-    if others := sorted(ids.keys() ^ set(ours)):
+    if others := sorted(ids.keys() ^ set(ours), key=str):
         raise ValueError(f"{path} has other tokens than the bytes, what its merges make, and one separator: {shown(others)}")
     return tokenizer, [ids[name] for name in ours]
