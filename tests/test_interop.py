@@ -211,6 +211,22 @@ def test_an_export_that_fails_leaves_nothing(bpe, tmp_path, export, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
+@pytest.mark.parametrize("export", [export_hf, export_gguf])
+def test_an_export_without_room_says_so_and_leaves_nothing(bpe, tmp_path, export):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    run = small_run(bpe)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"out could not be written whole|out\.partial"):
+            export(run, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
 # --- we read theirs -----------------------------------------------------------------------------------------------------------------
 
 

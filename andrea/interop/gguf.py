@@ -5,7 +5,9 @@ vectors and the position embedding stay float32, as llama.cpp's own converter le
 scale (8.5 and 4.5 bits a weight); rows that are no multiple of 32 are f16, and q4_0 leaves the token embedding and the output in q8_0.
 """
 
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,6 +17,9 @@ from andrea.files import flush, named
 from andrea.interop.shape import check_free, check_precision, check_shape, renamed, tensors
 from andrea.kernels.layer_norm import EPSILON
 from andrea.kernels.rotary import BASE
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 ARCHITECTURES = {"learned": "gpt2", "rotary": "gptneox"}
 MODULES = {
@@ -78,13 +83,16 @@ def export_gguf(run: Run, out: Path, precision: str = "f32") -> None:
             writer.close()
         flush(building)
         building.replace(out)
-    except BaseException:
-        writer.close()
+    except BaseException as error:
+        with suppress(OSError):
+            writer.close()
         building.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is None:  # numpy's: "1000 requested and 7 written"
+            raise OSError(f"{out} could not be written whole, as on a full disk: {error}") from None
         raise
 
 
-def add_tokenizer(writer, tokenizer: Tokenizer) -> None:
+def add_tokenizer(writer: "GGUFWriter", tokenizer: Tokenizer) -> None:
     """Pieces, merges and the pattern, so that llama.cpp gives our ids; no text becomes the separator unless it is asked to parse it."""
     from gguf import TokenType
 
@@ -94,12 +102,12 @@ def add_tokenizer(writer, tokenizer: Tokenizer) -> None:
     writer.add_token_list(list(stored["vocab"]))
     writer.add_token_types([TokenType.NORMAL] * tokenizer.separator + [TokenType.CONTROL])
     writer.add_token_merges([" ".join(pair) for pair in stored["merges"]])
-    for add in (writer.add_bos_token_id, writer.add_eos_token_id):
-        add(tokenizer.separator)
+    writer.add_bos_token_id(tokenizer.separator)
+    writer.add_eos_token_id(tokenizer.separator)
     writer.add_add_bos_token(True)
 
 
-def add(writer, address: str, tensor: Tensor, precision: str) -> None:
+def add(writer: "GGUFWriter", address: str, tensor: Tensor, precision: str) -> None:
     from gguf import GGMLQuantizationType, quants
 
     if tensor.dim() == 1 or address == "position_embed.weight":
