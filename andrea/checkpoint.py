@@ -28,7 +28,6 @@ from andrea.kernels import TORCH, Kernels
 from andrea.model import Transformer
 from andrea.run_folder import check_version, find_run, open_data, read_run
 
-FORMAT = {"format_version": str(FORMAT_VERSION)}  # in the header of each weights file
 PAYLOAD = ("model.safetensors", "train.safetensors", "state.json")
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")  # the name of a checkpoint's folder
 
@@ -109,12 +108,12 @@ def save(
     return folder
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] = FORMAT) -> None:
-    """A safetensors file. Raises OSError naming it where it cannot be written."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] = {}) -> None:
+    """A safetensors file, with what it says about itself. Raises OSError naming it where it cannot be written."""
     path.touch()
     mode = path.stat().st_mode  # as every other file here has it: save_file lets nobody but the owner read
     try:
-        save_file({n: t.contiguous() for n, t in tensors.items()}, path, dict(about))
+        save_file({n: t.contiguous() for n, t in tensors.items()}, path, {"format_version": str(FORMAT_VERSION), **about})
         path.chmod(mode)
     except SafetensorError as error:
         code = re.search(r"\(os error (\d+)\)", str(error))

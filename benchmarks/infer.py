@@ -203,6 +203,10 @@ def files(kind: str, word: str, opened, folder: Path) -> Path:
     from andrea.interop import export_gguf, export_hf
 
     if kind in ("cpu", "engine", "generate"):
+        if word.startswith("int") and folder in opened.path.parents:  # a person's own run has what `andrea quantize` made
+            from andrea.infer.quantize import pack, write_packed
+
+            write_packed(opened, pack(opened.model, word))
         return opened.path
     name = opened.config.model.d_model
     hf, path = folder / f"{name}-hf", folder / (f"{name}-{word}.gguf" if kind == "llama" else f"{name}-ct2")
@@ -341,12 +345,12 @@ class Ours:
         from andrea.checkpoint import load
 
         torch.set_num_threads(what["threads"])
-        from andrea.infer.cpu import CpuDecoder
-        from andrea.infer.quantize import pack
+        from andrea.infer.cpu import decoder_for
 
         self.began = perf_counter()
         self.run = load(what["path"])
-        self.decoder = CpuDecoder(pack(self.run.model, what["precision"]), slots=what["batch"], threads=what["threads"])
+        self.decoder, how = decoder_for(self.run, what["precision"], what["batch"], what["threads"])
+        print(f"{what['precision']}: {how}", file=sys.stderr)
 
     def say(self, prompts: list[list[int]], new: int) -> tuple[float | None, list[list[int]]]:
         import numpy as np
