@@ -519,14 +519,18 @@ def memory(threads: int):
     numba.set_num_threads(threads)
     held = np.ones(128 << 20, np.float32)
 
+    @numba.njit(fastmath=True)
+    def part(x):  # apart: written inside prange the loop comes out without vectors, at an eighth of the speed
+        one = np.float32(0)
+        for i in range(x.size):
+            one += x[i]
+        return one
+
     @numba.njit(parallel=True, fastmath=True)
     def total(x, parts):
-        sums = np.zeros(parts * 16, np.float32)
-        for part in numba.prange(parts):
-            one = np.float32(0)
-            for i in range(part * (len(x) // parts), (part + 1) * (len(x) // parts)):
-                one += x[i]
-            sums[part * 16] = one
+        sums, n = np.zeros(parts * 16, np.float32), x.size // parts
+        for i in numba.prange(parts):
+            sums[i * 16] = part(x[i * n : (i + 1) * n])
         return sums.sum()
 
     total(held, threads)
