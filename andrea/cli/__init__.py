@@ -14,6 +14,7 @@ from andrea.cli import (
     data,
     doctor,
     evaluate,
+    export,
     flow,
     generate,
     heads,
@@ -76,6 +77,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "count": count.count,
     "data": data.data,
     "stories": stories.stories,
+    "export": export.export,
+    "import": export.import_run,
     "resume-check": resume_check.resume_check,
     "doctor": doctor.doctor,
 }

@@ -24,7 +24,7 @@ def row(run: Path) -> dict[str, Any]:
 def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:
     from andrea.accounting import count
 
-    config, resolved, _ = read_run(run)
+    config, resolved, origin = read_run(run)
     evaluations = [m for m in metrics if m["event"] == "Evaluated" and m["step"]]
     last = evaluations[-1] if evaluations else {}
     step = metrics[-1]["step"] if metrics else 0
@@ -38,6 +38,8 @@ def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "minutes": round(max((m.get("seconds", 0.0) for m in metrics), default=0.0) / 60, 2),
         "state": "finished"
         if last.get("whole") and last["step"] >= resolved["steps"]
+        else "imported"
+        if "imported_from" in origin
         else "stopped"
         if (run / "last").exists()
         else "begun",

@@ -91,7 +91,11 @@ def resume(
     unless `force`, plan.TooLittleMemory.
     """
     run = run_folder.find_run(run)
-    config, resolved, _ = run_folder.read_run(run)
+    config, resolved, origin = run_folder.read_run(run)
+    if "imported_from" in origin:
+        raise ValueError(
+            f"{run} was imported from {origin['imported_from']} and has no training to go on with; andrea train begins a run of its own"
+        )
     resolved = dict[str, Any](kernels="torch", recompute=False) | resolved  # all that there were at first
     if missing := run_folder.RESOLVED.keys() - resolved.keys():
         raise ValueError(f"{run / 'run.json'} is damaged: resolved has no {', '.join(sorted(missing))}")
