@@ -106,9 +106,9 @@ class CpuDecoder:
             for first in range(0, len(ids), ROWS):
                 n = min(ROWS, len(ids) - first)
                 for column, values in enumerate((slots, ids, positions)):
-                    self.room.rows[:n, column] = values[first : first + n]
+                    self.room.asked[:n, column] = values[first : first + n]
                 unwanted = min(n, max(0, len(ids) - wanted - first))
-                self.room.now[:] = n, unwanted, len(set(slots[first : first + n])) < n
+                self.room.asked[-1] = n, unwanted, len(set(slots[first : first + n])) < n
                 while asleep := self.take_part(0, *self.parts):
                     self.bells[asleep - 1].release()
                 at = first + unwanted - (len(ids) - wanted)
@@ -143,8 +143,11 @@ def dismiss(sync: np.ndarray, bells: list[Semaphore]) -> None:
 def yield_address() -> int:
     """Where the system's function stands that lets another thread have the core; 0 where it is not known."""
     try:
-        library, name = (ctypes.windll.kernel32, "SwitchToThread") if sys.platform == "win32" else (ctypes.CDLL(None), "sched_yield")
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        if sys.platform == "win32":
+            function = ctypes.WinDLL("kernel32").SwitchToThread
+        else:
+            function = ctypes.CDLL(None).sched_yield
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
     except (AttributeError, OSError):
         return 0
 
@@ -177,9 +180,11 @@ def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[dec
         memory[...] = 0
         return memory
 
-    sync = zeros(decode.STATE + 8 * (threads + 1), dtype=np.int64)
-    sync[decode.YIELD] = yield_address()
+    counters = decode.STATE + 8 * threads
+    sync = zeros(counters + 16 * (9 * c.n_layer + 3), dtype=np.int64)  # at most 9 stages a block
+    sync[decode.YIELD], sync[decode.COUNTERS] = yield_address(), counters
     found = decode.Room(
+        asked=np.zeros((R + 1, 3), np.int64),
         now=np.zeros(3, np.int64),
         rows=np.zeros((R, 3), np.int64),
         keys=aligned((slots, c.n_layer, c.n_head, context // LANES, K, LANES)),

@@ -81,7 +81,7 @@ def pack(model: Transformer, precision: str, ids: Tensor | None = None) -> Packe
     return Packed(model.config, precision, tensors, scales)
 
 
-def matrices(model: Transformer, precision: str, ids: Tensor | None) -> Iterator[tuple[str, nn.Parameter, Tensor | None]]:
+def matrices(model: Transformer, precision: str, ids: Tensor | None) -> Iterator[tuple[str, Tensor, Tensor | None]]:
     """Name and weight of every linear layer of a copy of the blocks, in order, and X^T X of its inputs over `ids`.
 
     What is written to a weight before the next block's are asked for is what the later inputs come from.
@@ -89,6 +89,7 @@ def matrices(model: Transformer, precision: str, ids: Tensor | None) -> Iterator
     model = rounds_inputs(deepcopy(model).eval(), precision)
     x = None if ids is None else model.embed(ids, None)
     for i, block in enumerate(model.blocks):
+        assert isinstance(block, Block)
         layers = {name: layer for name, layer in block.named_modules() if isinstance(layer, nn.Linear)}
         grams = {} if x is None else products(block, layers, x)
         for name, layer in layers.items():

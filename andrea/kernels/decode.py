@@ -11,8 +11,8 @@ int8, 8 in int4; panels are (N / 16, K / columns, 16) words. Rows and columns ar
 
 Each sum runs over the columns in their order, one accumulator for every row and sequence, however many rows and sequences are computed
 together: the bits of an answer do not depend on what runs beside it, nor on how a prompt is cut. The threads share out rows of the
-matrices, never a sum. They meet at barriers of their own (`meet`): a hundred regions of Numba's or OpenMP's would cost more than
-a small model's step.
+matrices, never a sum. They need no pool of Numba's or OpenMP's,
+whose hundred regions would cost more than a small model's step: see step().
 
 Importing this raises ImportError where Numba cannot run. Numba keeps what it compiled beside this file, and looks at this file alone to see
 whether that is stale: what is compiled here stands here.
@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import extending, njit, types
 from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
-from numba.extending import intrinsic, overload
 
 from andrea.kernels.layer_norm import EPSILON
 from andrea.kernels.loops import CUBIC, FLAT, LOG2_E, ONE, SLOPE, exp2, narrow, softmax, widen
@@ -33,12 +32,14 @@ from andrea.kernels.loops import CUBIC, FLAT, LOG2_E, ONE, SLOPE, exp2, narrow, 
 LANES = 16  # rows of a panel: one AVX-512 register, two of AVX2, four of NEON
 GROUP = 32  # columns that share a scale
 COLUMNS = {np.dtype(np.float32): 1, np.dtype(np.uint16): 2, np.dtype(np.int8): 4, np.dtype(np.uint8): 8}  # of a word, by the weights' type
+UNIT = 64  # columns of a product that a thread takes at a time
 QKV, OUT, UP, DOWN, GATE = range(5)  # the matrices of a block, as Weights.table counts them
 GELU, RELU, SWIGLU = range(3)
 NOWHERE = -1  # the place of what the model does not have
 SPINS = 20_000  # looks at a place in memory before a thread that waits gives its core away, again and again
 LINGERS = 2_000  # and how often it does so before it sleeps
 
+intrinsic: Any = extending.intrinsic
 FEATURES = set(get_host_cpu_features().split(","))
 HAS_BF16, HAS_INT8 = "+avx512bf16" in FEATURES, "+avx512vnni" in FEATURES
 ACCUMULATORS = 16 if "+avx512f" in FEATURES else 4  # vectors of 16 that stay in registers beside what is multiplied
@@ -78,7 +79,8 @@ class Rest(NamedTuple):
 class Room(NamedTuple):
     """What a step reads and writes beside the weights. R rows are computed together, each one token of one slot."""
 
-    now: np.ndarray  # int64: rows, the first row whose logits are wanted, whether rows belong to one slot
+    asked: np.ndarray  # int64 (R + 1, 3): what `rows` will hold in the next step, and last `now`
+    now: np.ndarray  # int64 (3): rows, the first row whose logits are wanted, whether rows belong to one slot
     rows: np.ndarray  # int64 (R, 3): slot, id, position
     keys: np.ndarray  # float32 (slots, L, H, context / 16, K, 16): panels whose rows are positions
     values: np.ndarray  # float32 (slots, L, H, K / 16, context, 16): panels whose rows are the head's width
@@ -93,7 +95,7 @@ class Room(NamedTuple):
     p_begin: np.ndarray
     scores: np.ndarray  # float32 (threads, context + K)
     logits: np.ndarray  # float32 (R, V)
-    sync: np.ndarray  # int64: see meet() and wait()
+    sync: np.ndarray  # int64: see claim() and wait()
 
 
 # --- between threads ----------------------------------------------------------------------------------------------------------------
@@ -160,25 +162,36 @@ def give_way(typing, address):
     return types.void(types.int64), codegen
 
 
-ARRIVED, ROUND, YIELD, STATE = 0, 8, 16, 24  # places in `sync`, a cache line each; from STATE on, one for every thread
+YIELD, COUNTERS, STATE = (
+    0,
+    8,
+    16,
+)  # places in `sync`, a cache line each; from STATE on, one for every thread; then two counters for every stage
 ASLEEP, AWAKE, HELD, CALLED, DISMISSED = range(5)
 
 
 @njit(**EXACT)
-def meet(sync, n):
-    """Wait until n threads are here; what each wrote before is seen by all after."""
-    if n == 1:
-        return
-    this = look(sync, ROUND)
-    if add(sync, ARRIVED, 1) == n - 1:
-        publish(sync, ARRIVED, 0)
-        publish(sync, ROUND, this + 1)
-        return
+def claim(sync, stage):
+    """The number of a unit of work that no other thread has."""
+    return add(sync, sync[COUNTERS] + 16 * stage, 1)
+
+
+@njit(**EXACT)
+def following(sync, stage):
+    """The next one, when the last is done."""
+    add(sync, sync[COUNTERS] + 16 * stage + 8, 1)
+    return claim(sync, stage)
+
+
+@njit(**EXACT)
+def settle(sync, stage, units):
+    """Wait until all units of a stage are done; what was written for them is seen after it. The number of the next stage."""
     spins = 0
-    while look(sync, ROUND) == this:
+    while look(sync, sync[COUNTERS] + 16 * stage + 8) < units:
         spins += 1
         if spins > SPINS:
             give_way(sync[YIELD])
+    return stage + 1
 
 
 @njit(**EXACT)
@@ -195,6 +208,23 @@ def wait(sync, t):
             give_way(sync[YIELD])
         if spins > SPINS + LINGERS and turn(sync, state, AWAKE, ASLEEP):
             return ASLEEP
+
+
+@njit(**EXACT)
+def hold(sync, n):
+    """Take all other threads back from the step before; 0, or the number of one that sleeps, and then none is held."""
+    for t in range(1, n):
+        spins = 0
+        while not turn(sync, STATE + 8 * t, AWAKE, HELD):
+            if look(sync, STATE + 8 * t) == CALLED:  # it had lost its core, and finds now that all was done without it
+                give_way(sync[YIELD])
+                continue
+            spins += 1
+            if spins > SPINS:
+                for held in range(1, t):
+                    publish(sync, STATE + 8 * held, AWAKE)
+                return t
+    return 0
 
 
 # --- products -----------------------------------------------------------------------------------------------------------------------
@@ -455,19 +485,19 @@ def element(w, start, scales, scale_start, width, row, column): ...
 def prepare(w, h, first, last, q, scales, begin): ...
 
 
-@overload(columns_of)
+@extending.overload(columns_of)
 def _(w):
     columns = COLUMNS[np.dtype(str(w.dtype))]
     return lambda w: columns
 
 
-@overload(read)
+@extending.overload(read)
 def _(h, q):
     """What a product reads: h itself in float32, else what prepare() made of it."""
     return (lambda h, q: h) if q.dtype == types.float32 else (lambda h, q: q)
 
 
-@overload(element)
+@extending.overload(element)
 def _(w, start, scales, scale_start, width, row, column):
     """One number of a matrix of `width` columns."""
     if w.dtype == types.float32:
@@ -494,7 +524,7 @@ def _(w, start, scales, scale_start, width, row, column):
     return from_int4
 
 
-@overload(prepare)
+@extending.overload(prepare)
 def _(w, h, first, last, q, scales, begin):
     """Groups first to last - 1 of one row of h in the type that w multiplies.
 
@@ -529,9 +559,8 @@ def _(w, h, first, last, q, scales, begin):
 
 
 @njit(**EXACT)
-def matrix(w, start, scale_start, n_out, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, t, n):
-    """This thread's share of y[:, :n_out] = W (n_out, n_in) times rows of what read(h, q) gives; its first column and the end."""
-    first, last = n_out // GROUP * t // n * GROUP, n_out // GROUP * (t + 1) // n * GROUP
+def matrix(w, start, scale_start, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, first, last):
+    """y[:, first:last] = those rows of W (N, n_in) times rows of what read(h, q) gives."""
     columns = columns_of(w)
     words = n_in // columns
     scale_stride = LANES * (n_in // GROUP) if columns == 8 else LANES
@@ -541,7 +570,18 @@ def matrix(w, start, scale_start, n_out, n_in, scales, h, q, q_scales, q_begin, 
         w, start, words, words * LANES, scales, scale_start, scale_stride, x, q_scales, q_begin, first_row * x_stride, x_stride, rows,
         y, np.int64(0), y.shape[1], first // LANES, last // LANES,
     )  # fmt: skip
-    return first, last
+
+
+@njit(**EXACT)
+def units(columns, n):
+    """How many units of UNIT columns there are, for n threads; for one, one of all."""
+    return 1 if n == 1 else (columns + UNIT - 1) // UNIT
+
+
+@njit(**EXACT)
+def span(unit, columns, n):
+    """The columns of a unit."""
+    return (0, columns) if n == 1 else (unit * UNIT, min(columns, unit * UNIT + UNIT))
 
 
 # --- the step -----------------------------------------------------------------------------------------------------------------------
@@ -563,9 +603,10 @@ def normalise(x, gamma, small, y, D):
 
 
 @njit(**LOOSE)
-def enter(c, room, q, norm, w, t, n):
+def enter(c, room, q, norm, w, stage):
     """h, what the next matrix reads of the stream: normalised, or as it is. Post-norm: the stream itself is normalised."""
-    for r in range(t, room.now[0], n):
+    r = claim(room.sync, stage)
+    while r < room.now[0]:
         x, h = room.x[r], room.h[r]
         if norm != NOWHERE:
             normalise(x, norm, c.small, h, c.d_model)
@@ -576,7 +617,8 @@ def enter(c, room, q, norm, w, t, n):
             for d in range(c.d_model):
                 h[d] = x[d]
         prepare(w, h, 0, len(h) // GROUP, q[r], room.q_scales[r], room.q_begin[r])
-    meet(room.sync, n)
+        r = following(room.sync, stage)
+    return settle(room.sync, stage, room.now[0])
 
 
 @njit(**LOOSE)
@@ -656,102 +698,126 @@ def attend(c, room, layer, r, head, t):
 
 @njit(inline="always", **EXACT)
 def step(t, n, c, m, room, q, p):
-    """Thread t's part, of n, in the logits of the rows in `room`, (R, V). Every thread must be called, at the same time."""
+    """Thread t's part, of n, in the logits of the rows in `room`, (R, V).
+
+    Every thread goes through all stages, takes of each what is not taken, and waits only for what others have taken. So one
+    that comes late, or loses its core on a busy machine, keeps nobody waiting but for the one unit that it holds.
+    """
     rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
     D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
-    for r in range(t, rows, n):
+    three, vocab, pairs = (3 * D + GROUP - 1) // GROUP * GROUP, room.logits.shape[1], rows * c.n_head
+    stage = zero
+    r = claim(sync, stage)
+    while r < rows:
         for d in range(D):
             learned = c.small[c.positions + room.rows[r, 2] * D + d] if c.positions != NOWHERE else np.float32(0)
             room.x[r, d] = element(m.embed, 0, m.embed_scales, 0, wide, room.rows[r, 1], d) + learned
-    meet(sync, n)
+        r = following(sync, stage)
+    stage = settle(sync, stage, rows)
     for layer in range(len(c.table)):
         at = c.table[layer]
-        enter(c, room, q, c.norms[2 * layer], m.blocks, t, n)
-        first, last = matrix(
-            m.blocks,
-            at[QKV, 0],
-            at[QKV, 1],
-            (3 * D + 31) // 32 * 32,
-            wide,
-            m.scales,
-            room.h,
-            q,
-            room.q_scales,
-            room.q_begin,
-            zero,
-            rows,
-            room.y,
-            t,
-            n,
-        )
-        add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
-        meet(sync, n)
-        for i in range(t, rows * c.n_head, n):
-            remember(c, room, layer, i // c.n_head, i % c.n_head)
-        if room.now[2]:  # rows read what others of their slot wrote
-            meet(sync, n)
-        for i in range(t, rows * c.n_head, n):
-            attend(c, room, layer, i // c.n_head, i % c.n_head, t)
-        meet(sync, n)
-        if columns_of(m.blocks) > 1:
-            for r in range(t, rows, n):
-                prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
-            meet(sync, n)
-        first, last = matrix(
-            m.blocks, at[OUT, 0], at[OUT, 1], wide, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, t, n
-        )
-        leave(c, room, at[OUT, 2], first, last)
-        meet(sync, n)
-        enter(c, room, q, c.norms[2 * layer + 1], m.blocks, t, n)
-        if c.activation == SWIGLU:
-            first, last = matrix(
-                m.blocks, at[GATE, 0], at[GATE, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, t, n
+        stage = enter(c, room, q, c.norms[2 * layer], m.blocks, stage)
+        u = claim(sync, stage)
+        while u < units(three, n):
+            first, last = span(u, three, n)
+            matrix(
+                m.blocks, at[QKV, 0], at[QKV, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last
             )
-            add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
-        first, last = matrix(
-            m.blocks, at[UP, 0], at[UP, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n
-        )
-        add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
-        for r in range(rows):
-            activate(c, room.y[r], room.gate[r], first, last)
-            prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
-        meet(sync, n)
-        first, last = matrix(
-            m.blocks, at[DOWN, 0], at[DOWN, 1], wide, mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, t, n
-        )
-        leave(c, room, at[DOWN, 2], first, last)
-        meet(sync, n)
-    enter(c, room, q, c.norms[2 * len(c.table)], m.head, t, n)
-    matrix(
-        m.head, zero, zero, room.logits.shape[1], wide, m.head_scales,
-        room.h, q, room.q_scales, room.q_begin, room.now[1], rows - room.now[1], room.logits, t, n,
-    )  # fmt: skip
-    meet(sync, n)
+            add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
+            u = following(sync, stage)
+        stage = settle(sync, stage, units(three, n))
+        if room.now[2]:  # rows read what others of their slot wrote
+            i = claim(sync, stage)
+            while i < pairs:
+                remember(c, room, layer, i // c.n_head, i % c.n_head)
+                i = following(sync, stage)
+            stage = settle(sync, stage, pairs)
+        i = claim(sync, stage)
+        while i < pairs:
+            if not room.now[2]:
+                remember(c, room, layer, i // c.n_head, i % c.n_head)
+            attend(c, room, layer, i // c.n_head, i % c.n_head, t)
+            i = following(sync, stage)
+        stage = settle(sync, stage, pairs)
+        if columns_of(m.blocks) > 1:
+            r = claim(sync, stage)
+            while r < rows:
+                prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
+                r = following(sync, stage)
+            stage = settle(sync, stage, rows)
+        u = claim(sync, stage)
+        while u < units(wide, n):
+            first, last = span(u, wide, n)
+            matrix(
+                m.blocks, at[OUT, 0], at[OUT, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, first, last
+            )
+            leave(c, room, at[OUT, 2], first, last)
+            u = following(sync, stage)
+        stage = settle(sync, stage, units(wide, n))
+        stage = enter(c, room, q, c.norms[2 * layer + 1], m.blocks, stage)
+        u = claim(sync, stage)
+        while u < units(mlp, n):
+            first, last = span(u, mlp, n)
+            if c.activation == SWIGLU:
+                matrix(
+                    m.blocks, at[GATE, 0], at[GATE, 1], wide, m.scales,
+                    room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, first, last,
+                )  # fmt: skip
+                add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
+            matrix(m.blocks, at[UP, 0], at[UP, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last)
+            add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
+            for r in range(rows):
+                activate(c, room.y[r], room.gate[r], first, last)
+                prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
+            u = following(sync, stage)
+        stage = settle(sync, stage, units(mlp, n))
+        u = claim(sync, stage)
+        while u < units(wide, n):
+            first, last = span(u, wide, n)
+            matrix(
+                m.blocks, at[DOWN, 0], at[DOWN, 1], mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, first, last
+            )
+            leave(c, room, at[DOWN, 2], first, last)
+            u = following(sync, stage)
+        stage = settle(sync, stage, units(wide, n))
+    stage = enter(c, room, q, c.norms[2 * len(c.table)], m.head, stage)
+    u = claim(sync, stage)
+    while u < units(vocab, n):
+        first, last = span(u, vocab, n)
+        matrix(
+            m.head, zero, zero, wide, m.head_scales,
+            room.h, q, room.q_scales, room.q_begin, room.now[1], rows - room.now[1], room.logits, first, last,
+        )  # fmt: skip
+        u = following(sync, stage)
+    settle(sync, stage, units(vocab, n))
 
 
 @njit(**EXACT)
 def take_part(t, n, c, m, room, q, p):
-    """Thread 0: call the others and compute a step with them, 0; or nothing, and the number of one that sleeps and must be woken first.
+    """Thread 0: compute the step that is asked for with the other threads, 0; or nothing, and the number of one that must be woken first.
 
     Another thread: compute its part of every step that it is called to; 1 when dismissed, 0 when no call came for a while.
     """
     sync = room.sync
-    for other in range(1, n if t == 0 else 0):
-        spins = 0
-        while not turn(sync, STATE + 8 * other, AWAKE, HELD):
-            spins += 1
-            if spins > SPINS:
-                for held in range(1, other):
-                    publish(sync, STATE + 8 * held, AWAKE)
-                return other
-    for other in range(1, n if t == 0 else 0):
-        publish(sync, STATE + 8 * other, CALLED)
+    if t == 0:
+        sleeping = hold(sync, n)
+        if sleeping:
+            return sleeping
+        for i in range(3):
+            room.now[i] = room.asked[-1, i]
+        for r in range(room.now[0]):
+            for i in range(3):
+                room.rows[r, i] = room.asked[r, i]
+        for i in range(sync[COUNTERS], len(sync), 8):
+            sync[i] = 0
+        for other in range(1, n):
+            publish(sync, STATE + 8 * other, CALLED)
     while True:
         if t > 0:
             called = wait(sync, t)
             if called != CALLED:
                 return int(called == DISMISSED)
-            publish(sync, STATE + 8 * t, AWAKE)
         step(t, n, c, m, room, q, p)
         if t == 0:
             return 0
+        turn(sync, STATE + 8 * t, CALLED, AWAKE)
