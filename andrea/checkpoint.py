@@ -108,12 +108,12 @@ def save(
     return folder
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file. Raises OSError naming it where it cannot be written."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] = {}) -> None:
+    """A safetensors file, with what it says about itself. Raises OSError naming it where it cannot be written."""
     path.touch()
     mode = path.stat().st_mode  # as every other file here has it: save_file lets nobody but the owner read
     try:
-        save_file({n: t.contiguous() for n, t in tensors.items()}, path, {"format_version": str(FORMAT_VERSION)})
+        save_file({n: t.contiguous() for n, t in tensors.items()}, path, {"format_version": str(FORMAT_VERSION), **about})
         path.chmod(mode)
     except SafetensorError as error:
         code = re.search(r"\(os error (\d+)\)", str(error))

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 FORMAT_VERSION = 1
 OTHER_NAMES = {"learning_rate": "lr", "block_size": "context", "n_embd": "d_model", "batch_size": "batch_tokens", "max_iters": "steps"}
 LANGUAGES = ("en", "sv")  # of the stories
-STORIES = 10_000  # some 6 MB
+STORIES = 10_000  # 6.7 MB
 LARGEST_FLOAT = sys.float_info.max
 LARGEST = 2**48  # of any whole number here: far above what a machine can count to, and products of two still fit a float
 
@@ -74,9 +74,7 @@ class DataConfig:
     """Where the text comes from and how it is cut. No paths means a built-in corpus."""
 
     paths: tuple[str, ...] = ()
-    corpus: Literal["library", "stories"] = (
-        "library"  # where there are no paths: the source of Python's library, or stories made by grammar
-    )
+    corpus: Literal["library", "stories"] = "library"  # where there are no paths: Python's own source, or stories from a grammar
     language: str | None = None  # of the stories: en (None too) or sv
     stories: int | None = None  # how many; None: STORIES
     tokenizer: Literal["bpe", "char", "byte"] = "bpe"
@@ -153,6 +151,7 @@ class TrainConfig:
     save_every: int | None = None  # the same, 10 times; every best is saved besides
     keep: int = 2  # of the newest checkpoints; the best is kept besides
     keep_every: int | None = None  # steps; a checkpoint of such a step is kept for good
+    telemetry: bool = True  # look inside at every evaluation: gradients, writes, heads and the lens over the layers
     guard: bool = True  # leave out steps that are not finite, go back from spikes
     seed: int = 1337
     device: str = "auto"

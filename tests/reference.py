@@ -1,7 +1,9 @@
 """The plain versions that tests and benchmarks share: a tiny configuration, and the same model as Hugging Face's GPT-2."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,3 +121,24 @@ def random_ids(config: ModelConfig, *shape: int, seed: int = 0) -> Tensor:
 def worst(ours: Tensor, theirs: Tensor) -> float:
     """max|ours - theirs| / max|theirs|."""
     return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
+class Rereading:
+    """A decoder without a cache: every call reads all ids of a slot in one pass of the model."""
+
+    batch_invariant = True
+
+    def __init__(self, model: Transformer, slots: int):
+        self.model, self.config, self.slots = model.eval(), model.config, slots
+        self.ids: list[list[int]] = [[] for _ in range(slots)]
+
+    @torch.inference_mode()
+    def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
+        self.ids[slot][start:] = ids
+        return self.model(torch.tensor([self.ids[slot]]))[0, -1].numpy()
+
+    def step(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+        return np.stack([self.extend(slot, [id], start) for slot, id, start in zip(slots, ids, positions, strict=True)])
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        self.ids[target] = self.ids[source][:length]

@@ -20,7 +20,20 @@ from andrea.evaluate import evaluate
 from andrea.training import plan
 from andrea.training.history import list_runs
 from andrea.training.loop import Diverged
-from andrea.training.report import Chosen, Evaluated, Finished, Log, Prepared, Sampled, Saved, StepDone, Stopped, Working, read_metrics
+from andrea.training.report import (
+    Chosen,
+    Evaluated,
+    Finished,
+    Log,
+    Observed,
+    Prepared,
+    Sampled,
+    Saved,
+    StepDone,
+    Stopped,
+    Working,
+    read_metrics,
+)
 from andrea.training.schedule import rate
 from andrea.training.start import resume, train
 
@@ -41,7 +54,7 @@ def same_weights(a, b):
 def test_a_run_tells_everything_in_order(tmp_path, text_file):
     events = list(train(small(text_file), tmp_path / "run"))
     kinds = [type(event) for event in events if not isinstance(event, Working)]
-    assert kinds[:4] == [Prepared, Chosen, Evaluated, Sampled]
+    assert kinds[:5] == [Prepared, Chosen, Evaluated, Observed, Sampled]
     assert kinds[-2:] == [Evaluated, Finished]
     assert [e.step for e in pick(events, StepDone)] == list(range(1, 13))
     assert [e.tokens for e in pick(events, StepDone)] == [256 * n for n in range(1, 13)]

@@ -18,7 +18,8 @@ def flow(
     *,
     tokens: Annotated[int, Option(help="Of the run's validation text to measure on; more tells more surely which blocks matter.")] = 16_384,
     steps: Annotated[int, Option(help="Steps that the tuned lens learns, for one of the three depths.")] = 100,
-    png: Annotated[Path | None, Option(help="Draw it, x = layer.", show_default=False)] = None,
+    growth: Annotated[bool, Option("--growth", help="How it grew: what the run noted at each evaluation.")] = False,
+    png: Annotated[Path | None, Option(help="Draw it, x = layer; with --growth, x = step.", show_default=False)] = None,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1; not mps, which lacks the float64 that this takes.")] = "cpu",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")] = False,
@@ -34,25 +35,26 @@ def flow(
 
       andrea flow runs/first --png flow.png
 
+      andrea flow runs/first --growth --png growth.png
+
       andrea flow runs/first --tokens 65536 --json
     """
     from andrea.checkpoint import load
+    from andrea.insight.picture import draw_flow, draw_growth
     from andrea.machine import choose_device
+    from andrea.training.telemetry import grown
 
     if steps < 1 or tokens < 1:
         raise ValueError(f"--steps {steps} and --tokens {tokens} must be at least 1")
-    opened = load(run, at, choose_device(device).value)
-    found = report(opened, tokens, steps)
+    found = grown(run) if growth else report(load(run, at, choose_device(device).value), tokens, steps)
     if png:
-        from andrea.insight.picture import draw_flow
-
-        draw_flow(found, png)
+        (draw_growth if growth else draw_flow)(found, png)
     if as_json:
         print_json(found)
     elif png:
         print(f"wrote {png}")
     else:
-        terminal(tables(found))
+        terminal([growth_table(found)] if growth else tables(found))
 
 
 def report(opened: "Run", tokens: int, steps: int) -> dict[str, Any]:
@@ -138,6 +140,30 @@ def updated(opened: "Run") -> tuple[dict[str, float | None], list[int] | None]:
     flat = lambda save, block: torch.cat([w.flatten() for name, w in save.items() if name.startswith(f"{block}.")])
     before, after = ({name: flat(save, name) for name in names} for save in saves)
     return updates(before, after), steps
+
+
+def growth_table(found: dict[str, Any]) -> Table:
+    from andrea.insight.flow import kind_of
+
+    form = lambda value, how: "not defined" if value is None else format(value, how)
+    rows = []
+    for seen in found["observed"]:
+        uniform = dict(zip(found["scores"], seen["uniform"], strict=False))  # none where the context holds no two copies
+        kinds = [kind_of(dict(zip(found["scores"], head, strict=True)), uniform) for block in seen["heads"] for head in block]
+        bits, wrote, slopes = seen["entropies"], seen["writes"], seen["gradients"]
+        through = slopes[0] / slopes[-1] if slopes[-1] else None
+        lens = (f"{bits[0]:.2f}", f"{bits[len(bits) // 2]:.2f}", f"{bits[-1]:.2f}")
+        rows.append((seen["step"], form(through, ".3g"), form(wrote[0], ".3f"), form(wrote[-1], ".3f"), *lens, *map(kinds.count, GROWN)))
+    columns = (">step", ">gradient", ">first writes", ">last", ">lens, bits", ">halfway", ">end", *(f">{name}" for name in GROWN))
+    note = (
+        "gradient: what reaches the embedding over what reaches the last layer. writes: |added| / |stream| of the first and the last "
+        "sublayer. lens: its entropy at the embedding, halfway and at the end. previous, induction: heads of that kind. On one text from "
+        "the validation split; --json has every layer and head, --png draws them."
+    )
+    return Table(f"{found['run']}: as it grew", columns, rows, note)
+
+
+GROWN = ("previous", "induction")
 
 
 def tables(found: dict[str, Any]) -> list[Table]:

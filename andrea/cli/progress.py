@@ -18,6 +18,7 @@ from andrea.training.report import (
     Event,
     Finished,
     NewEnd,
+    Observed,
     Prepared,
     Sampled,
     Saved,
@@ -165,7 +166,7 @@ def words(event: Event) -> list[str]:
         return [f"stopped after step {event.step}; to go on: andrea train --resume {shell(event.run)}"]
     if isinstance(event, Finished):
         return finished_words(event)
-    assert isinstance(event, Saved), event
+    assert isinstance(event, Saved | Observed), event
     return []
 
 

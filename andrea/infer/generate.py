@@ -1,25 +1,21 @@
-"""Text from a prompt, token by token: generate() yields what was sampled, complete() waits and collects it.
+"""Text from prompts, through an engine: generate() yields tokens as they are sampled, complete() waits for all, answer() takes a batch."""
 
-All rows of one call have the same prompt, so that they always have the same length and share every pass of the model.
-"""
-
-import secrets
 import warnings
-from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
-
-import torch
-from torch import Tensor
+from typing import Any, Protocol
 
 from andrea.data.tokenizer import Tokenizer
-from andrea.evaluate import evaluating
-from andrea.infer.cache import new_cache
-from andrea.infer.sample import Sampling, penalise, probabilities, sample
+from andrea.infer import engine
+from andrea.infer.decoder import Decoder, TorchDecoder
+from andrea.infer.engine import Engine
+from andrea.infer.sample import Sampling
+from andrea.infer.text import Finish, Token
 from andrea.model import Transformer
 
-Finish = Literal["stop", "length"]
+SLOTS = 16  # answers at a time where nobody says
 
 
 class Speaker(Protocol):
@@ -32,17 +28,6 @@ class Speaker(Protocol):
 
 
 @dataclass(frozen=True)
-class Token:
-    """One sampled token. The last of its row, and no other, has `finish`: "stop" (separator or stop string) or "length"."""
-
-    row: int
-    id: int
-    text: str  # what has become certain with this token: whole characters, no beginning of a stop string; may be empty
-    logprob: float  # nats: the log-softmax of the model's own logits, before penalty, temperature and limits
-    finish: Finish | None
-
-
-@dataclass(frozen=True)
 class Completion:
     """One whole answer. `ids` has every sampled token, also a final separator and those of a stop string, which `text` has not."""
 
@@ -50,87 +35,18 @@ class Completion:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # nats, one per id
     finish: Finish
-
-
-class TextStream:
-    """Text from the bytes of tokens, as far as it can no longer change.
-
-    Bytes that do not yet make a character wait, as does text that may be the beginning of a stop string. `before` is the prompt's bytes:
-    a character it left incomplete is completed here. Bytes that never make a character become U+FFFD.
-    """
-
-    def __init__(self, stop: tuple[str, ...] = (), before: bytes = b""):
-        self.decoder = getincrementaldecoder("utf-8")("replace")
-        self.decoder.decode(before)
-        self.stop, self.held = stop, ""
-
-    def feed(self, piece: bytes, last: bool = False) -> tuple[str, bool]:
-        """The text that became certain, and whether it ends before a stop string; `last` lets go of all that waits.
-
-        Of several stop strings the one that is complete first counts, and the longest of those: so it does not matter
-        how the text was cut into tokens.
-        """
-        held = self.held + self.decoder.decode(piece, last)
-        found = min(((at + len(s), at) for s in self.stop if (at := held.find(s)) >= 0), default=None)
-        if found:
-            return held[: found[1]], True
-        sizes = (n for s in self.stop for n in range(1, len(s)) if held.endswith(s[:n]))
-        certain = len(held) - (0 if last else max(sizes, default=0))
-        self.held = held[certain:]
-        return held[:certain], False
-
-
-class Reader:
-    """Next-token logits for rows of equal length, through a cache, also past the context.
-
-    A learned position ends with the context, and a cached key carries its position, so that a cache cannot be shifted: when one token
-    more than the context is to be read, only the newest half stays, read anew from position 0. That costs one pass every context / 2
-    tokens. Without `cached` every call reads its whole window; the windows, and so the logits, are the same.
-    """
-
-    def __init__(self, model: Transformer, room: int, cached: bool):
-        self.model, self.modules, self.start = model, list(model.modules()), 0
-        self.cache = new_cache(model, 1, min(room, model.config.context)) if cached else None
-
-    def read(self, rows: Sequence[list[int]]) -> Tensor:
-        """Logits (B, V) of what follows each row of ids; between calls a row only grows at its end."""
-        context, length = self.model.config.context, len(rows[0])
-        if length - self.start > context:
-            self.start = length - kept(context)
-            for layer in self.cache or ():
-                layer.reset()
-        done = self.start + (self.cache[0].length if self.cache else 0)
-        ids = torch.tensor([row[done:] for row in rows], device=self.model.token_embed.weight.device)
-        with torch.inference_mode(), evaluating(self.modules):
-            return self.model(ids, cache=self.cache)[:, -1]
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Go on with these rows only; a row named twice is copied."""
-        for layer in self.cache or ():
-            layer.select(rows)
-
-
-def kept(context: int) -> int:
-    """Tokens that stay of a window longer than the context."""
-    return max(1, context // 2)
-
-
-def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:
-    """The ids the model reads first. Text is opened by the separator, as every document was in training; ids are taken as they are.
-
-    An empty prompt is the separator alone. Raises ValueError for an id that the tokenizer does not have.
-    """
-    ids = [tokenizer.separator, *tokenizer.encode(prompt)] if isinstance(prompt, str) else [int(i) for i in prompt]
-    for i in ids:
-        if not 0 <= i < tokenizer.vocab_size:
-            raise ValueError(f"the prompt holds the id {i}; this tokenizer has 0 to {tokenizer.vocab_size - 1}")
-    return ids or [tokenizer.separator]
+    tops: tuple[tuple[tuple[int, float], ...], ...] = ()  # the likeliest (id, logprob) at each place, as many as were asked for
 
 
 def generate(
-    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, use_cache: bool = True, **options: Any
+    run: Speaker,
+    prompt: str | Sequence[int],
+    sampling: Sampling = Sampling(),
+    n: int = 1,
+    decoder: Decoder | None = None,
+    **options: Any,
 ) -> Iterator[Token]:
-    """Yield the tokens of n answers as they are sampled, in rounds: one token of every row that still runs, lowest row first.
+    """Yield the tokens of n answers as they are sampled: rows that run at the same time get one each in turn.
 
     The answer ends with the separator (not part of its text), a stop string, or max_tokens; with max_tokens=0 nothing is yielded.
     Rows are independent: row i draws with seed + i, and is what it would be alone. The penalty's scope is prompt and answer, without
@@ -139,86 +55,44 @@ def generate(
     A prompt longer than the context keeps its newest half-context, with a warning that says what was dropped; with
     past_context="stop" it is refused, and an answer ends ("length") when the context is full.
 
-    `options` are fields of Sampling, to change single ones: generate(run, "Once", temperature=0).
+    `options` are fields of Sampling, to change single ones: generate(run, "Once", temperature=0). `decoder` is what computes; without
+    one it is the model itself, hooks and all; infer/cpu.py's decoder_for() gives the fastest.
 
-    Raises ValueError at the call for n < 1, a prompt that cannot be read and a tokenizer of another model; while running for nan logits.
+    Raises ValueError at the call for n < 1, a prompt that cannot be read, a rule that cannot be followed and a tokenizer of another model;
+    while running for nan logits.
     """
-    model, tokenizer, context = run.model, run.tokenizer, run.model.config.context
-    sampling = replace(sampling, **options)
-    if n < 1:
-        raise ValueError(f"n={n} answers were asked for; wanted at least 1")
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise ValueError(f"the tokenizer has {tokenizer.vocab_size} ids, the model {model.config.vocab_size}: they do not belong together")
-    ids, limit = prompt_ids(tokenizer, prompt), sampling.max_tokens
-    if sampling.past_context == "stop":
-        if len(ids) > context:
-            raise ValueError(
-                f"the prompt has {len(ids)} tokens and the context holds {context}; "
-                "shorten it, or let past_context='recompute' drop its oldest"
-            )
-        limit = min(limit, context - len(ids) + 1)  # the last position still predicts a token, which need not be read
-    elif len(ids) > context:
-        left = kept(context)
+    speaker = Engine(decoder or TorchDecoder(run.model, min(max(n, 1), SLOTS)), run.tokenizer, waiting=max(n, 1))
+    ask(speaker, prompt, replace(sampling, **options), n)
+    return tokens(speaker)
+
+
+def ask(speaker: Engine, prompt: str | Sequence[int], sampling: Sampling, n: int = 1) -> list[engine.Sequence]:
+    """Engine.add, with a warning that says what of a prompt longer than the context was dropped."""
+    sequences = speaker.add(prompt, sampling, n)
+    if dropped := sequences[0].start:
+        length = len(sequences[0].ids)
         warnings.warn(
-            f"the prompt has {len(ids)} tokens and the context holds {context}: "
-            f"its oldest {len(ids) - left} were dropped, its newest {left} kept",
-            stacklevel=2,
+            f"the prompt has {length} tokens and the context holds {speaker.context}: "
+            f"its oldest {dropped} were dropped, its newest {length - dropped} kept",
+            stacklevel=3,
         )
-    return answers(run, ids, sampling, n, limit=limit, cached=use_cache)
+    return sequences
 
 
-def answers(run: Speaker, prompt: list[int], sampling: Sampling, n: int, *, limit: int, cached: bool) -> Iterator[Token]:
-    """The tokens that generate() promises, once everything is known to be in order."""
-    if not limit:
-        return
-    tokenizer, separator = run.tokenizer, run.tokenizer.separator
-    seed = secrets.randbits(62) if sampling.seed is None else sampling.seed
-    before = b"".join(map(tokenizer.token_bytes, prompt))
-    generators = [torch.Generator().manual_seed(seed + i) for i in range(n)]
-    streams = [TextStream(sampling.stop, before) for _ in range(n)]
-    rows = {i: list(prompt) for i in range(n)}  # those still running
-
-    reader = Reader(run.model, len(prompt) + limit - 1, cached)
-    logits = reader.read([prompt]).expand(n, -1)  # one pass whatever n is
-    reader.select([0] * n)
-    for left in reversed(range(limit)):
-        running = list(rows)
-        for i, (id, logprob) in zip(running, choose(logits, rows, sampling, tokenizer, generators), strict=True):
-            rows[i].append(id)
-            ended = id == separator and not sampling.ignore_separator
-            text, stopped = streams[i].feed(tokenizer.token_bytes(id), last=ended or not left)
-            finish: Finish | None = "stop" if ended or stopped else None if left else "length"
-            if finish:
-                del rows[i]
-            yield Token(i, id, text, logprob, finish)
-        if not rows:
-            return
-        if len(rows) < len(running):
-            reader.select([at for at, i in enumerate(running) if i in rows])
-        logits = reader.read(list(rows.values()))
+def tokens(speaker: Engine) -> Iterator[Token]:
+    """What an engine says until all its answers have ended."""
+    while len(speaker.scheduler):
+        for sequence in speaker.step():
+            yield from sequence.news
+            if sequence.error:
+                raise sequence.error
 
 
-def choose(
-    logits: Tensor, rows: dict[int, list[int]], sampling: Sampling, tokenizer: Tokenizer, generators: Sequence[torch.Generator]
-) -> list[tuple[int, float]]:
-    """The id that each row draws from logits (B, V), and its log-probability in nats.
-
-    On the CPU whatever the model's device: there a seed always means the same numbers, and float64 exists.
-    """
-    logits = logits[:, : tokenizer.vocab_size].cpu().double()
-    s, scores = sampling, logits
-    if s.repetition_penalty != 1:
-        scores = penalise(logits, torch.tensor(list(rows.values())), s.repetition_penalty)
-        scores[:, tokenizer.separator] = logits[:, tokenizer.separator]
-    p = probabilities(scores, s.temperature, s.top_k, s.top_p, s.min_p)
-    ids = sample(p, [generators[i] for i in rows])
-    logprobs = logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0]
-    return list(zip(ids.tolist(), logprobs.tolist(), strict=True))
-
-
-def complete(run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1) -> list[Completion]:
+def complete(
+    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, decoder: Decoder | None = None
+) -> list[Completion]:
     """The n answers that generate() yields, whole."""
-    return collect(generate(run, prompt, sampling, n), n)
+    return collect(generate(run, prompt, sampling, n, decoder), n)
 
 
 def collect(tokens: Iterable[Token], n: int) -> list[Completion]:
@@ -226,8 +100,41 @@ def collect(tokens: Iterable[Token], n: int) -> list[Completion]:
     rows: list[list[Token]] = [[] for _ in range(n)]
     for token in tokens:
         rows[token.row].append(token)
-    finishes: list[Finish] = [(row[-1].finish if row else None) or "length" for row in rows]
-    return [
-        Completion("".join(t.text for t in row), tuple(t.id for t in row), tuple(t.logprob for t in row), finish)
-        for row, finish in zip(rows, finishes, strict=True)
-    ]
+    return [completion(row, (row[-1].finish if row else None) or "length") for row in rows]
+
+
+def completion(tokens: Sequence[Token], finish: Finish) -> Completion:
+    text = "".join(t.text for t in tokens)
+    return Completion(text, tuple(t.id for t in tokens), tuple(t.logprob for t in tokens), finish, tuple(t.top for t in tokens))
+
+
+def answer(speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampling]], n: int = 1) -> Iterator[list[Completion] | None]:
+    """n answers to each prompt, in the order of the prompts, which are taken as there is room.
+
+    None after every step, so that whoever listens can leave between two. Raises ValueError, with the number of the prompt, counted
+    from 1, for what cannot be answered.
+    """
+    numbered, asked = enumerate(requests, 1), deque[tuple[int, list[engine.Sequence]]]()
+    request = next(numbered, None)
+    while request or asked:
+        while request and (not len(speaker.scheduler) or len(speaker.scheduler) + n <= speaker.scheduler.most):
+            with naming(request[0]):
+                asked.append((request[0], ask(speaker, *request[1], n)))
+            request = next(numbered, None)
+        speaker.step()
+        yield None
+        while asked and all(sequence.finish for sequence in asked[0][1]):
+            number, sequences = asked.popleft()
+            for error in filter(None, (sequence.error for sequence in sequences)):
+                with naming(number):
+                    raise error
+            yield [completion(sequence.tokens, sequence.finish or "length") for sequence in sequences]
+
+
+@contextmanager
+def naming(number: int) -> Iterator[None]:
+    """A ValueError from inside tells the number of the prompt."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"prompt {number}: {error}") from None

@@ -1,6 +1,7 @@
 """From logits to the next token: penalty, then temperature, then top_k, then top_p, then min_p, then one draw.
 
-Pure functions of logits (B, V), or (V,) for one row. They compute in float64, where a sum such as 0.5 + 0.3 can be compared with 0.8.
+probabilities() and sample() are the plain functions, of logits (B, V) or (V,). choose() does the same for one row, as an engine needs it:
+without sorting the vocabulary or normalising. All compute in float64, where a sum such as 0.5 + 0.3 can be compared with 0.8.
 Equal logits rank by id, lowest first, so that the same logits always give the same tokens.
 """
 
@@ -8,10 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+DAMAGED = "the logits hold nan or infinity, so that nothing can be drawn; the model's weights are damaged"
 TOLERANCE = 1e-6  # of probabilities compared with top_p and min_p: those of float32 logits are off by about 1e-7
 
 
@@ -29,17 +32,31 @@ class Sampling:
     stop: tuple[str, ...] = ()  # strings that end the answer; none is part of it
     past_context: str = "recompute"  # "recompute" or "stop": a full context drops its oldest half and is read again, or ends the answer
     ignore_separator: bool = False  # go on into the next document
+    logprobs: int = 0  # of how many of the likeliest tokens, at every place, to tell the log-probability
+    choices: tuple[str, ...] = ()  # the answer is exactly one of these
+    regex: str | None = None  # the whole answer matches it
+    json_schema: str | None = None  # the answer is JSON of this schema, itself a JSON text
+    lookup: int = 0  # ids guessed at a time from earlier text, which changes the speed and not the answer; 0 is off
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        for name in ("stop", "choices"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         check(self.temperature, self.top_k, self.top_p, self.min_p)
         check_penalty(self.repetition_penalty)
         if self.seed is not None and not (isinstance(self.seed, int) and 0 <= self.seed < 2**63):
             raise ValueError(f"seed={self.seed} is not a whole number from 0 to 2^63 - 1; leave it out for a new one every time")
         if not isinstance(self.max_tokens, int) or self.max_tokens < 0:
             raise ValueError(f"max_tokens={self.max_tokens} is not a whole number of at least 0")
-        if not all(isinstance(text, str) and text for text in self.stop):
-            raise ValueError(f"stop={self.stop!r} holds something else than texts of at least one character")
+        for name in ("stop", "choices"):
+            if not all(isinstance(text, str) and text for text in getattr(self, name)):
+                raise ValueError(f"{name}={getattr(self, name)!r} holds something else than texts of at least one character")
+        for name in ("logprobs", "lookup"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} is not a whole number of at least 0; 0 turns it off")
+        rules = [name for name in ("choices", "regex", "json_schema") if getattr(self, name) not in ((), None)]
+        if len(rules) > 1:
+            raise ValueError(f"{' and '.join(rules)} were given; an answer follows one rule")
         if self.past_context not in ("recompute", "stop"):
             raise ValueError(f"past_context={self.past_context!r} is neither 'recompute' nor 'stop'")
 
@@ -84,7 +101,7 @@ def probabilities(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_
     logits = logits.double()
     top = logits.amax(-1, keepdim=True)
     if not top.isfinite().all():
-        raise ValueError("the logits hold nan or infinity, so that nothing can be drawn; the model's weights are damaged")
+        raise ValueError(DAMAGED)
     if temperature == 0:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).double()
     p = ((logits - top) / temperature).softmax(-1)  # the largest is 0 whatever the temperature, so that nothing overflows
@@ -115,3 +132,80 @@ def sample(probabilities: Tensor, generator: torch.Generator | Sequence[torch.Ge
     cumulative = probabilities.double().cumsum(-1)
     passed = draw[..., None] * cumulative[..., -1:]  # below the total also after rounding, as a draw is at most 1 - 2^-53
     return torch.searchsorted(cumulative, passed, right=True)[..., 0]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A drawn token. Log-probabilities, in nats, are of the model's own logits, before rule, penalty, temperature and limits."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # the likeliest (id, logprob), as many as asked for
+
+
+def choose(
+    logits: np.ndarray,
+    s: Sampling,
+    generator: torch.Generator,
+    seen: Sequence[int] = (),
+    exempt: int = -1,
+    allowed: np.ndarray | None = None,
+) -> Choice:
+    """The id drawn from logits (V,), one of `allowed` where given; those `seen` are penalised, but not the id `exempt`.
+
+    Takes one number from the generator, none where it is greedy. Raises ValueError for logits whose largest is nan or infinite.
+    """
+    own = logits.astype(np.float64)
+    if not np.isfinite(top := own.max()):
+        raise ValueError(DAMAGED)
+    log_total = top + math.log(np.exp(own - top).sum())
+    x = own
+    if s.repetition_penalty != 1:
+        x = penalise(torch.from_numpy(own), torch.tensor(seen), s.repetition_penalty).numpy()
+        x[exempt] = own[exempt]
+    if allowed is not None:
+        forbidden = np.ones(len(x), dtype=bool)
+        forbidden[allowed] = False
+        x = np.where(forbidden, -math.inf, x)
+    id = int(x.argmax()) if s.temperature == 0 else draw(x, s, generator)
+    listed = [int(i) for i in ranked(own, s.logprobs)] if s.logprobs else []
+    return Choice(id, float(own[id] - log_total), tuple((i, float(own[i] - log_total)) for i in listed))
+
+
+def draw(x: np.ndarray, s: Sampling, generator: torch.Generator) -> int:
+    """What sample(probabilities(x)) draws, for one row of scores (V,)."""
+    with np.errstate(over="ignore"):
+        p = np.exp((x - x.max()) / s.temperature)  # times their sum; the likeliest has 1
+    ids = ranked(x, s.top_k) if 0 < s.top_k < len(x) else None  # None: all
+    if s.top_p < 1:
+        ids = nucleus(x, p, np.arange(len(x)) if ids is None else ids, s.top_p)
+    if ids is not None:
+        ids.sort()  # in this order one number of the generator means one id
+        p = p[ids]
+    if s.min_p:
+        p[p < s.min_p * (1 - TOLERANCE)] = 0
+    cumulative = torch.from_numpy(p).cumsum(0).numpy()  # five times as fast as NumPy's
+    at = cumulative.searchsorted(torch.rand(1, generator=generator, dtype=torch.float64).item() * cumulative[-1], side="right")
+    return int(at if ids is None else ids[at])
+
+
+def nucleus(x: np.ndarray, p: np.ndarray, ids: np.ndarray, top_p: float) -> np.ndarray:
+    """Of `ids` the likeliest that together reach top_p of their sum, likeliest first; only as many are sorted as it takes."""
+    total, n = p[ids].sum(), 64
+    first = ids[ranked(x[ids], n)]
+    while n < len(ids) and p[first].sum() < top_p * total:
+        n *= 8
+        first = ids[ranked(x[ids], n)]
+    cumulative = p[first].cumsum()
+    kept = (cumulative - p[first]) / total < top_p - TOLERANCE  # what all that are likelier have together
+    kept[0] = True
+    return first[kept]
+
+
+def ranked(x: np.ndarray, n: int) -> np.ndarray:
+    """Where the n largest of x stand, largest first, and the first of equal ones first."""
+    if n >= len(x):
+        return np.argsort(-x, kind="stable")
+    least = torch.from_numpy(x).topk(n).values[-1].item()
+    ids = np.flatnonzero(x >= least)
+    return ids[np.argsort(-x[ids], kind="stable")[:n]]

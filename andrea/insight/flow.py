@@ -88,7 +88,7 @@ def writes(seen: Trace, positions: slice = slice(1, None)) -> dict[str, Write]:
     residual, found = seen.model.config.residual, {}
     states = stations(len(seen.model.blocks))
     for name, before, after in zip(sublayers(len(seen.model.blocks)), states, states[1:], strict=False):
-        wrote, read, left = (seen[x][:, positions].double() for x in (name, before, after))
+        wrote, read, left = (seen[x][:, positions].cpu().double() for x in (name, before, after))
         relative = (wrote.norm(dim=-1) / read.norm(dim=-1).clamp_min(FLOOR)).mean().item()
         found[name] = Write(
             relative if residual else None,
@@ -106,7 +106,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 def block_influence(seen: Trace, positions: slice = slice(1, None)) -> list[float]:
     """1 - mean cosine between a block's input and output. ShortGPT, Men et al. 2024, arXiv:2403.03853."""
     names = ["embed", *(f"blocks.{i}" for i in range(len(seen.model.blocks)))]
-    ends = [seen[name][:, positions].double() for name in names]
+    ends = [seen[name][:, positions].cpu().double() for name in names]
     return [1 - cosine(a, b).mean().item() for a, b in pairwise(ends)]
 
 
@@ -153,9 +153,13 @@ class Heads:
         return self.loss_second - self.loss_first
 
     def kind(self, head: Head) -> str:
-        """The largest of the scores, where it is a tenth or more and five times the uniform value; else `mixed`. The limits are ours."""
-        name = max(SCORES, key=lambda score: getattr(head, score))
-        return name if getattr(head, name) >= max(0.1, 5 * self.uniform[name]) else "mixed"
+        return kind_of({name: getattr(head, name) for name in SCORES}, self.uniform)
+
+
+def kind_of(scores: Mapping[str, float], uniform: Mapping[str, float]) -> str:
+    """The largest of the scores, where it is a tenth or more and five times the uniform value; else `mixed`. The limits are ours."""
+    name = max(scores, key=lambda score: scores[score])
+    return name if scores[name] >= max(0.1, 5 * uniform[name]) else "mixed"
 
 
 def repeated(model: Transformer, n: int, rows: int, opening: int, seed: int = 0) -> Tensor:
@@ -164,6 +168,19 @@ def repeated(model: Transformer, n: int, rows: int, opening: int, seed: int = 0)
     others = torch.tensor([i for i in range(model.config.vocab_size) if i != opening])
     drawn = torch.stack([others[torch.randperm(len(others), generator=generator)[:n]] for _ in range(rows)])
     return torch.cat([torch.full((rows, 1), opening), drawn, drawn], 1)
+
+
+def scores(pattern: Tensor, n: int) -> dict[str, float]:
+    """SCORES of one head's pattern (..., T, T) on `repeated` sequences, T = 2 n + 1."""
+    A, q = pattern.cpu().double(), torch.arange(2 * n + 1)  # Apple's GPUs have no float64
+    second = q[n + 1 :]
+    found = A[..., q[1:], q[1:] - 1], A[..., second, second - n], A[..., second, second - (n - 1)], A[..., 0]
+    return {name: values.mean().item() for name, values in zip(SCORES, found, strict=True)}
+
+
+def uniform(n: int) -> dict[str, float]:
+    """SCORES of a head that looks everywhere alike."""
+    return scores(torch.ones(2 * n + 1, 2 * n + 1).tril() / torch.arange(1, 2 * n + 2)[:, None], n)
 
 
 def heads(model: Transformer, n: int | None = None, rows: int = 8, opening: int | None = None, seed: int = 0) -> Heads:
@@ -177,26 +194,15 @@ def heads(model: Transformer, n: int | None = None, rows: int = 8, opening: int 
     if not 2 <= n <= most:
         raise ValueError(f"n={n} is not 2 to {most}: twice n and an opening must fit the context of {c.context}, n the {c.vocab_size} ids")
     ids = as_rows(model, repeated(model, n, rows, c.vocab_size - 1 if opening is None else opening, seed))
-    q = torch.arange(2 * n + 1)
-    second, even = q[n + 1 :], 1 / (q + 1.0)
-    uniform = {"previous": even[1:].mean(), "duplicate": even[second].mean(), "induction": even[second].mean(), "first": even.mean()}
     seen = trace(model, ids, ["blocks.*.attn.q", "blocks.*.attn.k", "blocks.*.attn.v"])
     found = []
     for i in range(c.n_layer):
         for h in range(c.n_head):
-            A = seen[f"blocks.{i}.attn.pattern.{h}"].double()  # (rows, T, T)
-            scores = {
-                "previous": A[:, q[1:], q[1:] - 1],
-                "duplicate": A[:, second, second - n],
-                "induction": A[:, second, second - (n - 1)],
-                "first": A[..., 0],
-            }
-            found.append(
-                Head(i, h, **{k: v.mean().item() for k, v in scores.items()}, copying=copying(seen, i, h), entropy=entropy(A).mean().item())
-            )
+            A = seen[f"blocks.{i}.attn.pattern.{h}"]
+            found.append(Head(i, h, **scores(A, n), copying=copying(seen, i, h), entropy=entropy(A.cpu().double()).mean().item()))
     losses = F.cross_entropy(wide(seen.logits[:, :-1].flatten(0, 1)), ids[:, 1:].flatten(), reduction="none").view(rows, 2 * n)
     # the first token of the second copy comes unforeseen to anyone, so that of the first is left out as well
-    return Heads(found, {k: v.item() for k, v in uniform.items()}, n, losses[:, 1:n].mean().item(), losses[:, n + 1 :].mean().item())
+    return Heads(found, uniform(n), n, losses[:, 1:n].mean().item(), losses[:, n + 1 :].mean().item())
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Pictures of a story and of the flow, by matplotlib."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,41 @@ def draw_flow(flow: dict[str, Any], path: Path) -> None:
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
     axes.set_title(f"{Path(flow['run']).name}: flow over depth", parse_math=False)
+    save_figure(figure, path)
+
+
+def draw_growth(grown: dict[str, Any], path: Path) -> None:
+    """Four charts, x = step: gradients, writes, the lens, and every head's way. Early layers are dark, late ones light."""
+    steps, seen = [o["step"] for o in grown["observed"]], grown["observed"]
+    figure = new_figure(11, 7)
+    from matplotlib import colormaps  # new_figure says what to install where it is not there
+
+    slopes, wrote, lens, looks = figure.subplots(2, 2, sharex=True).flat
+    for axes, key, title, names in (
+        (slopes, "gradients", "|dLoss / d stream|", grown["stations"]),
+        (wrote, "writes", "|added| / |stream|", grown["sublayers"]),
+        (lens, "entropies", "entropy of the logit lens, bits", grown["stations"]),
+    ):
+        shades = colormaps["viridis"].resampled(len(names))
+        for k, name in enumerate(names):
+            label = name if k in (0, len(names) // 2, len(names) - 1) else None
+            axes.plot(steps, [o[key][k] for o in seen], color=shades(k), marker=".", linewidth=1, label=label)
+        axes.set_title(title)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        if axes is not lens and any(value for o in seen for value in o[key]):  # undefined, or all 0, has no logarithm
+            axes.set_yscale("log")
+    for k, (name, colour) in enumerate(zip(grown["scores"], ("tab:blue", "tab:green", "tab:red", "tab:gray"), strict=True)):
+        ways = zip(*(chain.from_iterable(o["heads"]) for o in seen), strict=True)
+        for n, way in enumerate(ways):
+            looks.plot(steps, [scores[k] for scores in way], color=colour, alpha=0.5, linewidth=0.8, label=None if n else name)
+    looks.set(title="heads: each one's four scores", ylim=(0, 1))
+    looks.grid(alpha=0.3)
+    if seen[0]["heads"]:
+        looks.legend(fontsize="small")
+    for axes in (lens, looks):
+        axes.set_xlabel("step")
+    figure.suptitle(f"{Path(grown['run']).name}: as it grew", parse_math=False)
     save_figure(figure, path)
 
 

@@ -31,6 +31,7 @@ from andrea.training.report import (
     Event,
     Finished,
     Log,
+    Observed,
     Sampled,
     Saved,
     Skipped,
@@ -44,6 +45,7 @@ from andrea.training.saving import Saver
 from andrea.training.schedule import rate
 from andrea.training.state import State, is_finite, put_back, train_tensors
 from andrea.training.step import train_step
+from andrea.training.telemetry import observe
 
 SAMPLE_TOKENS = 160
 MOST_BACK = 3  # times to one save; then the data is not what is wrong
@@ -113,6 +115,7 @@ def steps(state: State, s: Setting, saver: Saver, stop: Flag | None) -> Iterator
             evaluated = evaluate_now(state, s, state.step)
             best = evaluated.best
             yield evaluated
+            yield from observed(state, s, state.step)
             if state.step <= (1 - s.config.optim.decay) * s.resolved["steps"]:
                 yield from map(Working, warning(curve, state.step * s.config.train.batch_tokens, evaluated.bits_per_byte))
         if healthy and due[1]:
@@ -225,6 +228,12 @@ def evaluate_now(state: State, s: Setting, step: int) -> Evaluated:
     best = e.loss < state.best_loss  # never so for NaN
     state.best_loss = (e.loss if best else state.best_loss) if step else inf  # an untrained model is never the best
     return Evaluated.of(e, step, False, best and step > 0, round(state.seconds, 3))
+
+
+def observed(state: State, s: Setting, step: int) -> Iterator[Observed]:
+    """What is seen inside the model, where that is wanted and possible."""
+    seen = observe(state.model, s.data.val, s.data.tokenizer.separator, step, state.seconds) if s.config.train.telemetry else None
+    yield from [seen] if seen else []
 
 
 def sample_now(state: State, s: Setting) -> Sampled:

@@ -106,6 +106,24 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """Inside the model, on a text that stays the same. Lists go along the stream: its 2 L + 1 stations, or the 2 L sublayers between.
+
+    insight/flow.py has the definitions. None is what is not defined: without residual connections nothing is added.
+    """
+
+    step: int
+    gradients: list  # |dLoss / dh| at every station, the mean over tokens, the loss being the mean over tokens, too
+    writes: list  # |D| / |h| of every sublayer: how much it writes beside what it reads
+    cosines: list  # of what it writes with what it reads
+    norms: list  # |h| after every sublayer
+    entropies: list  # of the logit lens at every station, bits
+    heads: list  # by block, by head: previous-token, duplicate, induction and first-token score
+    uniform: list  # the same four of a head that looks everywhere alike
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Sampled:
     step: int
     text: str
@@ -138,8 +156,9 @@ class Finished:
     diagnosis: tuple[str, ...] = ()  # what the course of the run says
 
 
-Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | NewEnd | Evaluated | Sampled | Saved | Stopped | Finished
-KEPT = {kind.__name__: get_type_hints(kind) for kind in (StepDone, Skipped, WentBack, Evaluated, Sampled)}  # what metrics.jsonl holds
+Event = Working | Prepared | Chosen | StepDone | Skipped | WentBack | NewEnd | Evaluated | Observed | Sampled | Saved | Stopped | Finished
+IN_METRICS = StepDone | Skipped | WentBack | Evaluated | Observed | Sampled  # what metrics.jsonl holds
+KEPT = {kind.__name__: get_type_hints(kind) for kind in get_args(IN_METRICS)}
 MOST = 1 << 30  # bytes of a metrics.jsonl: several million steps
 
 

@@ -25,7 +25,7 @@ from andrea.model import Transformer
 from andrea.show import size
 from andrea.training import plan, report
 from andrea.training.ending import clock_of, closing_seconds, settle_end
-from andrea.training.loop import Setting, evaluate_now, go_on, sample_now, stepper
+from andrea.training.loop import Setting, evaluate_now, go_on, observed, sample_now, stepper
 from andrea.training.optim import optimizer_for
 from andrea.training.report import Chosen, Event, Log
 from andrea.training.state import State, begin, dtype_of, generators_kept, put_back
@@ -61,7 +61,7 @@ def train(
         setting = Setting(run, config, resolved, data, losses, saves_beside(config, resolved))
         yield report.Working("measuring the speed" if config.train.steps is None else "evaluating the untrained model")
         began = perf_counter()
-        first = evaluate_now(state, setting, 0)
+        first, *seen = evaluate_now(state, setting, 0), *observed(state, setting, 0)
         sample = sample_now(state, setting)
         setting, choice = settle_steps(setting, state, perf_counter() - began, until)
         config = setting.config
@@ -71,7 +71,7 @@ def train(
     expected = (*expectations(config, resolved, len(data.train)), untrained(first.loss, config.model.vocab_size))
     yield Chosen(run, (*chosen, choice), parameters, resolved["steps"], 0, (epoch, *expected, *fewer_rows(config, resolved), *note))
     state.seconds = perf_counter() - began
-    yield from go_on(state, setting, Log(run), [first, sample], stop)
+    yield from go_on(state, setting, Log(run), [first, *seen, sample], stop)
 
 
 def resume(
@@ -132,7 +132,7 @@ def resume(
     )
     yield Chosen(run, stored, sum(p.numel() for p in state.model.parameters()), resolved["steps"], state.step, notes)
     setting = replace(setting, losses=losses, clock=clock)
-    first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), sample_now(state, setting)]
+    first: list[Event] = [] if state.step else [evaluate_now(state, setting, 0), *observed(state, setting, 0), sample_now(state, setting)]
     yield from go_on(state, setting, Log(run, state.step), first, stop)
 
 

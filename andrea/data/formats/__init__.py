@@ -8,7 +8,7 @@
 anything else                                           text, if its bytes are
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import BytesIO
 from itertools import groupby
@@ -40,12 +40,12 @@ def documents(source: Source, reading: Reading) -> Rows:
         raise why_not(error) from error
 
 
-def sources(config: DataConfig) -> list[Source]:
+def sources(config: DataConfig) -> Iterable[Source]:
     """What a config names: its paths, or where there are none a built-in corpus, of which each story is a source of its own."""
     if config.corpus == "library" or config.paths:
         return find(config.paths)
     language = config.language or LANGUAGES[0]
-    return [story_source(config.seed, index, language) for index in range(config.stories or STORIES)]
+    return (story_source(config.seed, index, language) for index in range(config.stories or STORIES))
 
 
 def story_source(seed: int, index: int, language: str) -> Source:

@@ -142,7 +142,7 @@ def agreement_pair(seed: int, index: int, language: str, attractors: int) -> Pai
 
 
 def recall_pair(seed: int, index: int, language: str) -> Pair:
-    """A story up to a fact that it comes back to; the wrong one has a value that it never spoke of."""
+    """A story up to a fact that it comes back to; the wrong one has a value that it has not spoken of, where one is left."""
     t = teller(seed, index, language, "pair")
     tell(t)
     place = t.pick([fact.recalled[-1] for fact in t.facts.values() if fact.recalled])
@@ -159,8 +159,8 @@ def recall_pair(seed: int, index: int, language: str) -> Pair:
         values = {lemma: lex.nouns[lemma] for lemma in same or [lemma for _, lemma in spots]}
     else:
         values = {lemma: lex.nouns[lemma] for lemma in t.group(kind)}
-    wrong = same_form(t.pick([word for lemma, word in values.items() if lemma not in said]))
-    return swapped(t, place, wrong, "recall")
+    free = [lemma for lemma in values if lemma not in said] or [lemma for lemma in values if lemma != t.words[place].lemma]
+    return swapped(t, place, same_form(values[t.pick(free)]), "recall")
 
 
 def swapped(t: Teller, place: int, wrong: str, kind: str) -> Pair:

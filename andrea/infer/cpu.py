@@ -1,0 +1,293 @@
+"""Decoding on a CPU: kernels/decode.py's compiled step, its weights in panels, and the threads that compute it together."""
+
+import ctypes
+import sys
+import weakref
+from collections.abc import Sequence
+from threading import Lock, Semaphore, Thread
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from andrea.checkpoint import Run
+from andrea.config import ModelConfig
+from andrea.infer.decoder import Decoder, TorchDecoder
+from andrea.infer.gpu import on_gpu
+from andrea.infer.quantize import GROUP, METHODS, Packed, as_model, open_packed, pack
+from andrea.kernels.rotary import angles
+
+if TYPE_CHECKING:
+    from andrea.kernels import decode
+
+ROWS = 128  # tokens computed together, of a prompt or of many sequences
+MATRICES = ("attn.qkv", "attn.out", "mlp.up", "mlp.down", "mlp.gate")  # in the order of kernels/decode.py
+ALONE = 4 << 20  # bytes of weights that one core reads before a second has joined it
+
+
+def decoder_for(run: Run, precision: str = "auto", slots: int = 1, threads: int | None = None) -> tuple[Decoder, str]:
+    """The fastest decoder of a run here, and why it is that one. auto is float32; int8 and int4 open what `andrea quantize` wrote.
+
+    Without Numba the same numbers come from torch, slower. On a GPU the model decodes itself, in the dtype it has. Raises ValueError for
+    another precision there, and as open_packed.
+    """
+    if precision != "auto" and precision not in METHODS:
+        raise ValueError(f"precision {precision!r} is none of auto, {', '.join(METHODS)}")
+    precision, device = "float32" if precision == "auto" else precision, run.model.token_embed.weight.device.type
+    if device != "cpu":
+        if precision != "float32":
+            raise ValueError(f"precision {precision} is for a CPU and the model is on {device}; give --device cpu")
+        return on_gpu(run.model, slots) if device == "cuda" else (TorchDecoder(run.model, slots), f"torch, on {device}")
+    packed = open_packed(run, precision) if precision in ("int8", "int4") else pack(run.model, precision)
+    if reason := lacking():
+        return TorchDecoder(run.model if precision == "float32" else as_model(packed), slots), f"torch: {reason}"
+    return CpuDecoder(packed, slots, threads), "compiled for this processor by Numba"
+
+
+def lacking() -> str:
+    """Why the compiled step does not run here; nothing where it does."""
+    try:
+        from andrea.kernels import decode  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # not there; too old for this NumPy; no folder to keep compiled code in
+        return f"Numba does not run here: {error}"
+    return ""
+
+
+class CpuDecoder:
+    """Next-token logits from a model in panels, for up to `slots` sequences, whose keys and values have their place from the beginning.
+
+    The bits of every answer are the same whatever is computed beside it, in whichever pieces its prompt comes, and with any number
+    of threads. May be called from several Python threads: one waits for the other. Raises ImportError where Numba does not run.
+    """
+
+    batch_invariant = True
+
+    def __init__(self, packed: Packed, slots: int = 1, threads: int | None = None):
+        from andrea.kernels.decode import take_part
+
+        if slots < 1 or (threads is not None and threads < 1):
+            raise ValueError(f"slots={slots}, threads={threads}: wanted at least 1 of each")
+        self.config, self.slots, self.take_part, self.lock = packed.config, slots, take_part, Lock()
+        rest, matrices = in_panels(packed)
+        self.bytes_read = sum(part.nbytes for part in matrices[:4])  # by every step
+        self.threads = threads or (1 if self.bytes_read < ALONE else torch.get_num_threads())
+        self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
+        self.parts = (self.threads, rest, matrices, self.room, *inputs)
+        self.bells = start_threads(self)
+
+    def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
+        """Read ids at positions start, start + 1, ... of a slot whose cache holds all before; logits (V,) float32 after the last."""
+        return self.read([slot] * len(ids), ids, range(start, start + len(ids)), 1)[0]
+
+    def step(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+        """Read one token each, whose slot's cache holds all before; logits (n, V) float32. A slot may come again, in order."""
+        return self.read(slots, ids, positions, len(ids))
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """The first `length` positions of one slot's keys and values to another."""
+        with self.lock:
+            for held, end in ((self.room.keys, -(-length // self.room.keys.shape[-1])), (self.room.values, length)):
+                along = held[:, :, :, :end] if held is self.room.keys else held[:, :, :, :, :end]
+                along[target] = along[source]
+
+    def read(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int], wanted: int) -> np.ndarray:
+        """Logits of the last `wanted` rows."""
+        for what, values, end in (
+            ("slots", slots, self.slots),
+            ("ids", ids, self.config.vocab_size),
+            ("positions", positions, self.config.context),
+        ):
+            if not 0 <= min(values) <= max(values) < end:  # compiled code would write there
+                raise ValueError(f"{what} {min(values)} to {max(values)} were given; there are 0 to {end - 1}")
+        found = np.empty((wanted, self.config.vocab_size), np.float32)
+        with self.lock:
+            for first in range(0, len(ids), ROWS):
+                n = min(ROWS, len(ids) - first)
+                for column, values in enumerate((slots, ids, positions)):
+                    self.room.rows[:n, column] = values[first : first + n]
+                unwanted = min(n, max(0, len(ids) - wanted - first))
+                self.room.now[:] = n, unwanted, len(set(slots[first : first + n])) < n
+                while asleep := self.take_part(0, *self.parts):
+                    self.bells[asleep - 1].release()
+                at = first + unwanted - (len(ids) - wanted)
+                found[at : at + n - unwanted] = self.room.logits[: n - unwanted, : self.config.vocab_size]
+        return found
+
+
+def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
+    """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
+    bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
+    parts, take_part = decoder.parts, decoder.take_part
+
+    def work(t: int, bell: Semaphore) -> None:
+        bell.acquire()
+        while not take_part(t, *parts):
+            bell.acquire()
+
+    for t, bell in enumerate(bells, 1):
+        Thread(target=work, args=(t, bell), daemon=True, name=f"decode-{t}").start()
+    weakref.finalize(decoder, dismiss, decoder.room.sync, bells)
+    return bells
+
+
+def dismiss(sync: np.ndarray, bells: list[Semaphore]) -> None:
+    from andrea.kernels import decode
+
+    for t, bell in enumerate(bells, 1):
+        sync[decode.STATE + 8 * t] = decode.DISMISSED
+        bell.release()
+
+
+def yield_address() -> int:
+    """Where the system's function stands that lets another thread have the core; 0 where it is not known."""
+    try:
+        library, name = (ctypes.windll.kernel32, "SwitchToThread") if sys.platform == "win32" else (ctypes.CDLL(None), "sched_yield")
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+# --- memory -------------------------------------------------------------------------------------------------------------------------
+
+
+def aligned(shape: int | tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    """Memory that begins at a cache line, not written to yet."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(n_bytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + n_bytes].view(dtype).reshape(shape)
+
+
+def padded(n: int) -> int:
+    return -(-n // GROUP) * GROUP
+
+
+def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[decode.Room, np.ndarray, np.ndarray]":
+    """Everything a step writes to, zeros where padding is read; the last two are what matrices multiply, in the type they do it in."""
+    from andrea.kernels import decode
+    from andrea.kernels.decode import LANES
+
+    R, K, context, D = ROWS, c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
+    M, read = padded(c.mlp_width), kind.type if kind in (np.float32, np.uint16) else np.int8
+
+    def zeros(*shape: int, dtype: type = np.float32) -> np.ndarray:
+        memory = aligned(shape, dtype)
+        memory[...] = 0
+        return memory
+
+    sync = zeros(decode.STATE + 8 * (threads + 1), dtype=np.int64)
+    sync[decode.YIELD] = yield_address()
+    found = decode.Room(
+        now=np.zeros(3, np.int64),
+        rows=np.zeros((R, 3), np.int64),
+        keys=aligned((slots, c.n_layer, c.n_head, context // LANES, K, LANES)),
+        values=aligned((slots, c.n_layer, c.n_head, -(-K // LANES), context, LANES)),
+        x=zeros(R, D),
+        h=zeros(R, D),
+        y=zeros(R, max(padded(3 * c.d_model), M)),
+        z=zeros(R, D),
+        gate=zeros(R if c.activation == "swiglu" else 1, M),
+        q_scales=zeros(R, D // GROUP),
+        q_begin=zeros(R, D // GROUP, dtype=np.int32),
+        p_scales=zeros(R, M // GROUP),
+        p_begin=zeros(R, M // GROUP, dtype=np.int32),
+        scores=zeros(threads, context + padded(K)),
+        logits=zeros(R, padded(c.vocab_size)),
+        sync=sync,
+    )
+    return found, zeros(R, D, dtype=read), zeros(R, M, dtype=read)
+
+
+def in_panels(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
+    """The model as the compiled step reads it; nothing of `packed` is kept."""
+    from andrea.kernels import decode
+
+    assert decode.GROUP == GROUP
+    NOWHERE = decode.NOWHERE
+    c, tensors = packed.config, packed.tensors
+    small: list[Tensor] = []
+    blocks, block_scales = Flat(), Flat()
+
+    def note(*names: str) -> int:
+        if names[0] not in tensors:
+            return NOWHERE
+        small.extend(tensors[name].flatten() for name in names)
+        return sum(t.numel() for t in small[: -len(names)])
+
+    def norm(name: str) -> int:
+        return note(f"{name}.gamma", f"{name}.beta")
+
+    table = np.full((c.n_layer, len(MATRICES), 3), NOWHERE, np.int64)
+    for layer in range(c.n_layer):
+        for i, name in enumerate(MATRICES):
+            address = f"blocks.{layer}.{name}"
+            if f"{address}.weight" in tensors:
+                panels, scales = matrix(packed, f"{address}.weight")
+                begin = blocks.append(panels) * panels.itemsize // 4
+                table[layer, i] = begin, block_scales.append(scales), note(f"{address}.bias")
+    each = [[norm(f"blocks.{layer}.attn_norm"), norm(f"blocks.{layer}.mlp_norm")] for layer in range(c.n_layer)]
+    order = [n for pair in each for n in pair]
+    norms = [NOWHERE, *order] if c.norm == "post" else [*order, norm("final_norm")]
+    embed, embed_scales = matrix(packed, "token_embed.weight")
+    head, head_scales = (embed, embed_scales) if c.tied else matrix(packed, "unembed.weight")
+    turns = np.stack([t.float().numpy() for t in angles(0, c.context, c.d_head)]) if c.positions == "rotary" else np.zeros((2, 0, 0))
+    positions = note("position_embed.weight")
+    rest = decode.Rest(
+        c.d_model,
+        c.d_head,
+        c.n_head,
+        c.mlp_width,
+        {"gelu": decode.GELU, "relu": decode.RELU, "swiglu": decode.SWIGLU}[c.activation],
+        c.norm == "post",
+        c.residual,
+        table,
+        np.array(norms, np.int64),
+        torch.cat(small).numpy() if small else np.zeros(1, np.float32),
+        positions,
+        turns.astype(np.float32),
+    )
+    return rest, decode.Matrices(blocks.whole(), block_scales.whole(), head, head_scales, embed, embed_scales)
+
+
+class Flat:
+    """Arrays one behind the other."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.length = 0
+
+    def append(self, part: np.ndarray) -> int:
+        self.parts.append(part)
+        self.length += len(part)
+        return self.length - len(part)
+
+    def whole(self) -> np.ndarray:
+        memory = aligned(self.length, self.parts[0].dtype.type)
+        np.concatenate(self.parts, out=memory)
+        return memory
+
+
+def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix in panels, flat, and its scales as the step counts them."""
+    codes, scales = packed.tensors[name], packed.scales.get(name)
+    rows, columns = codes.shape
+    codes = F.pad(codes, (0, 0 if codes.dtype == torch.uint8 else -columns % GROUP, 0, -rows % GROUP))
+    none = np.zeros(0, np.float32)
+    if codes.dtype == torch.float32:
+        return panels(codes, 1).numpy(), none
+    if codes.dtype == torch.bfloat16:
+        return panels(codes, 2).view(torch.uint16).numpy(), none
+    assert scales is not None
+    scales = F.pad(scales, (0, 0, 0, -rows % GROUP))
+    if codes.dtype == torch.int8:
+        return panels(codes, 4).numpy() ^ np.int8(-128), scales[:, 0].numpy()
+    return panels(codes, 4).numpy(), panels(scales, 1).view(torch.uint16).numpy()
+
+
+def panels(codes: Tensor, columns: int) -> Tensor:
+    """(N, K) -> (N / 16, K / columns, 16, columns), flat."""
+    from andrea.kernels.decode import LANES
+
+    return codes.unflatten(1, (-1, columns)).unflatten(0, (-1, LANES)).transpose(1, 2).flatten().contiguous()

@@ -1,0 +1,757 @@
+"""The decode step for a CPU, compiled by Numba: everything between token ids and logits in one call for each thread.
+
+A matrix (N, K) lies in panels of 16 rows, and within a panel column by column, so that one vector instruction takes 16 rows at once, no sum
+goes across a vector, and a thread reads memory in one stream. A word is 32 bits of a row: 1 column in float32, 2 in bfloat16, 4 in
+int8, 8 in int4; panels are (N / 16, K / columns, 16) words. Rows and columns are padded with zeros to multiples of 32.
+
+    float32   y = W x                                         every product and sum in float32
+    bfloat16  y = W bf16(x)                                   products of bfloat16, sums in float32
+    int8      y_i = s_i      sum_g a_g       sum_k W_ik q_k   q = round(x / a_g), a_g = max|x| / 127 over 32 columns; whole numbers inside
+    int4      y_i = sum_g s_ig a_g           sum_k W_ik q_k   the same, with a scale for every 32 columns of a row
+
+Each sum runs over the columns in their order, one accumulator for every row and sequence, however many rows and sequences are computed
+together: the bits of an answer do not depend on what runs beside it, nor on how a prompt is cut. The threads share out rows of the
+matrices, never a sum. They meet at barriers of their own (`meet`): a hundred regions of Numba's or OpenMP's would cost more than
+a small model's step.
+
+Importing this raises ImportError where Numba cannot run. Numba keeps what it compiled beside this file, and looks at this file alone to see
+whether that is stale: what is compiled here stands here.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic, overload
+
+from andrea.kernels.layer_norm import EPSILON
+from andrea.kernels.loops import CUBIC, FLAT, LOG2_E, ONE, SLOPE, exp2, narrow, softmax, widen
+
+LANES = 16  # rows of a panel: one AVX-512 register, two of AVX2, four of NEON
+GROUP = 32  # columns that share a scale
+COLUMNS = {np.dtype(np.float32): 1, np.dtype(np.uint16): 2, np.dtype(np.int8): 4, np.dtype(np.uint8): 8}  # of a word, by the weights' type
+QKV, OUT, UP, DOWN, GATE = range(5)  # the matrices of a block, as Weights.table counts them
+GELU, RELU, SWIGLU = range(3)
+NOWHERE = -1  # the place of what the model does not have
+SPINS = 20_000  # looks at a place in memory before a thread that waits gives its core away, again and again
+LINGERS = 2_000  # and how often it does so before it sleeps
+
+FEATURES = set(get_host_cpu_features().split(","))
+HAS_BF16, HAS_INT8 = "+avx512bf16" in FEATURES, "+avx512vnni" in FEATURES
+ACCUMULATORS = 16 if "+avx512f" in FEATURES else 4  # vectors of 16 that stay in registers beside what is multiplied
+
+EXACT: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}  # no fastmath: sums keep their order
+LOOSE: dict[str, Any] = {**EXACT, "fastmath": {"contract", "reassoc", "arcp", "nsz"}}
+
+
+class Matrices(NamedTuple):
+    """Matrices in panels, flat, and their scales: of a row, float32; of a group of int4, bfloat16 (N / 16, K / 32, 16)."""
+
+    blocks: np.ndarray  # by their type (COLUMNS) float32, uint16, int8, or uint8 for int4
+    scales: np.ndarray
+    head: np.ndarray  # the output projection
+    head_scales: np.ndarray
+    embed: np.ndarray  # the token embedding, as a matrix (V, D); the same memory where they are tied
+    embed_scales: np.ndarray
+
+
+class Rest(NamedTuple):
+    """All else about a model."""
+
+    d_model: int
+    d_head: int
+    n_head: int
+    mlp_width: int
+    activation: int  # GELU, RELU or SWIGLU
+    post_norm: bool
+    residual: bool
+    table: np.ndarray  # int64 (L, 5, 3): where each matrix begins in `blocks`, in words; its scales; its bias, in `small`, or NOWHERE
+    norms: np.ndarray  # int64 (2 L + 1): where gamma, and after it beta, stand in `small`, or NOWHERE
+    small: np.ndarray  # float32: norms, biases, positions
+    positions: int  # where learned positions (context, D) stand in `small`, or NOWHERE
+    angles: np.ndarray  # float32 (2, context, K / 2): cos and sin of rotary positions; empty where they are learned
+
+
+class Room(NamedTuple):
+    """What a step reads and writes beside the weights. R rows are computed together, each one token of one slot."""
+
+    now: np.ndarray  # int64: rows, the first row whose logits are wanted, whether rows belong to one slot
+    rows: np.ndarray  # int64 (R, 3): slot, id, position
+    keys: np.ndarray  # float32 (slots, L, H, context / 16, K, 16): panels whose rows are positions
+    values: np.ndarray  # float32 (slots, L, H, K / 16, context, 16): panels whose rows are the head's width
+    x: np.ndarray  # float32 (R, D): the residual stream
+    h: np.ndarray  # float32 (R, D): what a matrix reads
+    y: np.ndarray  # float32 (R, 3 D or M): what qkv and the MLP's first matrix give
+    z: np.ndarray  # float32 (R, D): what goes back to the stream
+    gate: np.ndarray  # float32 (R, M)
+    q_scales: np.ndarray  # float32 (R, D / 32): of h where int8 is multiplied
+    q_begin: np.ndarray  # int32: and what the sums of each group begin with
+    p_scales: np.ndarray  # float32 (R, M / 32): the same of the MLP's hidden layer
+    p_begin: np.ndarray
+    scores: np.ndarray  # float32 (threads, context + K)
+    logits: np.ndarray  # float32 (R, V)
+    sync: np.ndarray  # int64: see meet() and wait()
+
+
+# --- between threads ----------------------------------------------------------------------------------------------------------------
+
+
+def place(context, builder, kind, array, index):
+    """A pointer to array[index]."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+@intrinsic
+def look(typing, array, index):
+    """array[index], and all that was written before it."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load_atomic(place(context, builder, signature.args[0], *args), "acquire", 8)
+
+    return types.int64(array, index), codegen
+
+
+@intrinsic
+def publish(typing, array, index, value):
+    """array[index] = value, after all that was written before it."""
+
+    def codegen(context, builder, signature, args):
+        builder.store_atomic(args[2], place(context, builder, signature.args[0], *args[:2]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, index, types.int64), codegen
+
+
+@intrinsic
+def turn(typing, array, index, old, new):
+    """If array[index] is `old` it becomes `new`. Whether it was."""
+
+    def codegen(context, builder, signature, args):
+        pointer = place(context, builder, signature.args[0], *args[:2])
+        return builder.extract_value(builder.cmpxchg(pointer, args[2], args[3], "acq_rel", "acquire"), 1)
+
+    return types.boolean(array, index, types.int64, types.int64), codegen
+
+
+@intrinsic
+def add(typing, array, index, value):
+    """array[index] += value; what stood there."""
+
+    def codegen(context, builder, signature, args):
+        return builder.atomic_rmw("add", place(context, builder, signature.args[0], *args[:2]), args[2], "acq_rel")
+
+    return types.int64(array, index, types.int64), codegen
+
+
+@intrinsic
+def give_way(typing, address):
+    """Call the system's function at `address`, which lets another thread have the core; nothing for 0."""
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.IntType(32), []).as_pointer()
+        with builder.if_then(builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, 0))):
+            builder.call(builder.inttoptr(args[0], kind), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+ARRIVED, ROUND, YIELD, STATE = 0, 8, 16, 24  # places in `sync`, a cache line each; from STATE on, one for every thread
+ASLEEP, AWAKE, HELD, CALLED, DISMISSED = range(5)
+
+
+@njit(**EXACT)
+def meet(sync, n):
+    """Wait until n threads are here; what each wrote before is seen by all after."""
+    if n == 1:
+        return
+    this = look(sync, ROUND)
+    if add(sync, ARRIVED, 1) == n - 1:
+        publish(sync, ARRIVED, 0)
+        publish(sync, ROUND, this + 1)
+        return
+    spins = 0
+    while look(sync, ROUND) == this:
+        spins += 1
+        if spins > SPINS:
+            give_way(sync[YIELD])
+
+
+@njit(**EXACT)
+def wait(sync, t):
+    """CALLED, DISMISSED, or ASLEEP after a while without either."""
+    state, spins = STATE + 8 * t, 0
+    turn(sync, state, ASLEEP, AWAKE)
+    while True:
+        seen = look(sync, state)
+        if seen >= CALLED:
+            return seen
+        spins += seen == AWAKE
+        if spins > SPINS:
+            give_way(sync[YIELD])
+        if spins > SPINS + LINGERS and turn(sync, state, AWAKE, ASLEEP):
+            return ASLEEP
+
+
+# --- products -----------------------------------------------------------------------------------------------------------------------
+
+F32, I32 = ir.FloatType(), ir.IntType(32)
+VF, VI = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
+
+
+def tile(panels: int, rows: int) -> Any:
+    """The product of some panels with some rows of x, as LLVM's instructions on vectors of 16: what a compiler makes of loops is luck.
+
+    y[r, 16 p + lane] for r < rows, p < panels. Each place and stride counts numbers of its array, those of w and x words.
+    """
+
+    @intrinsic
+    def product(
+        typing, w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
+    ):
+        signature = types.void(
+            w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
+        )
+
+        def codegen(context, builder, signature, args):
+            def data(i: int, kind: ir.Type) -> Any:
+                return builder.bitcast(context.make_array(signature.args[i])(context, builder, args[i]).data, kind.as_pointer())
+
+            scale = ir.IntType(16) if str(w.dtype) == "uint8" else F32
+            emit = Emit(builder, str(w.dtype), [data(0, I32), data(4, scale), data(7, I32), data(8, F32), data(9, I32), data(12, F32)])
+            places = [args[i] for i in (1, 2, 3, 5, 6, 10, 11, 13, 14)]
+            together = max(1, (ACCUMULATORS // (2 if emit.whole else 1)) // rows)
+            for first in range(0, panels, together):
+                emit.block(range(first, min(panels, first + together)), range(rows), *places)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return product
+
+
+class Emit:
+    """Writes the instructions of one block of accumulators."""
+
+    def __init__(self, builder: Any, kind: str, pointers: list[Any]):
+        self.b, self.kind = builder, kind
+        self.w, self.scales, self.x, self.x_scales, self.x_begin, self.y = pointers
+        self.whole = kind in ("int8", "uint8")
+
+    def vector(self, pointer: Any, at: Any, kind: ir.Type = VI) -> Any:
+        return self.b.load(
+            self.b.bitcast(self.b.gep(pointer, [at]), kind.as_pointer()),
+            align=kind.element.width // 8 if isinstance(kind.element, ir.IntType) else 4,
+        )
+
+    def everywhere(self, value: Any) -> Any:
+        """One number in all lanes."""
+        one = self.b.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, I32(0))
+        return self.b.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), ir.Constant(VI, [0] * LANES))
+
+    def call(self, name: str, result: ir.Type, *args: Any) -> Any:
+        return self.b.call(cgutils.get_or_insert_function(self.b.module, ir.FunctionType(result, [a.type for a in args]), name), args)
+
+    def fma(self, a: Any, x: Any, total: Any) -> Any:
+        return self.call("llvm.fmuladd.v16f32", VF, a, x, total)
+
+    def dot(self, total: Any, a: Any, x: Any) -> Any:
+        """total + the products of the columns in one word; int8: of a's unsigned bytes with x's signed ones."""
+        b, each = self.b, lambda value: ir.Constant(VI, [value] * LANES)
+        if self.kind == "float32":
+            return self.fma(b.bitcast(a, VF), b.bitcast(x, VF), total)
+        if self.kind == "uint16":
+            if HAS_BF16:
+                return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VF, total, a, x)
+            for part in (lambda v: b.shl(v, each(16)), lambda v: b.and_(v, each(-65536))):  # a bfloat16 is the upper half of a float32
+                total = self.fma(b.bitcast(part(a), VF), b.bitcast(part(x), VF), total)
+            return total
+        if HAS_INT8:
+            return self.call("llvm.x86.avx512.vpdpbusd.512", VI, total, a, x)
+        for left in (24, 16, 8, 0):
+            a_byte = b.lshr(b.shl(a, each(left)), each(24))
+            x_byte = b.ashr(b.shl(x, each(left)), each(24))
+            total = b.add(total, b.mul(a_byte, x_byte))
+        return total
+
+    def block(self, ps, rs, start, stride, words, scale_start, scale_stride, x_start, x_stride, y_start, y_stride) -> None:
+        b, at = self.b, lambda base, step, i: self.b.add(base, self.b.mul(step, start.type(i)))
+        totals = {(p, r): cgutils.alloca_once(b, VF) for p in ps for r in rs}
+        for total in totals.values():
+            b.store(ir.Constant(VF, [0.0] * LANES), total)
+        w = {p: b.gep(self.w, [at(start, stride, p)]) for p in ps}
+        x = {r: b.gep(self.x, [at(x_start, x_stride, r)]) for r in rs}
+        if self.whole:
+            groups = {r: b.udiv(at(x_start, x_stride, r), start.type(GROUP // 4)) for r in rs}
+            self.in_groups(totals, w, x, words, groups, {p: at(scale_start, scale_stride, p) for p in ps})
+        else:
+            self.word_by_word(totals, w, x, words)
+        for (p, r), total in totals.items():
+            value = b.load(total)
+            if self.kind == "int8":
+                value = b.fmul(value, self.vector(self.scales, at(scale_start, scale_stride, p), VF))
+            target = b.gep(self.y, [b.add(at(y_start, y_stride, r), start.type(LANES * p))])
+            b.store(value, b.bitcast(target, VF.as_pointer()), align=4)
+
+    def word_by_word(self, totals, w, x, words) -> None:
+        b, unrolled = self.b, 4
+
+        def one(k: Any) -> None:
+            xs = {r: self.everywhere(b.load(b.gep(pointer, [k]))) for r, pointer in x.items()}
+            ws = {p: self.vector(pointer, b.mul(k, k.type(LANES))) for p, pointer in w.items()}
+            for (p, r), total in totals.items():
+                b.store(self.dot(b.load(total), ws[p], xs[r]), total)
+
+        rounds = b.udiv(words, words.type(unrolled))
+        with cgutils.for_range(b, rounds) as loop:
+            for i in range(unrolled):
+                one(b.add(b.mul(loop.index, words.type(unrolled)), words.type(i)))
+        with cgutils.for_range_slice(b, b.mul(rounds, words.type(unrolled)), words, words.type(1)) as (k, _):
+            one(k)
+
+    def in_groups(self, totals, w, x, words, groups, scales) -> None:
+        b, nibbles = self.b, self.kind == "uint8"
+        each, of = (lambda value: ir.Constant(VI, [value] * LANES)), words.type
+        n = GROUP // 8 if nibbles else GROUP // 4  # words of the weights in a group
+        with cgutils.for_range(b, b.udiv(words, of(n))) as loop:
+            begin = {r: self.everywhere(b.load(b.gep(self.x_begin, [b.add(groups[r], loop.index)]))) for r in x}
+            sums = {(p, r): begin[r] for p, r in totals}
+            for i in range(n):
+                k = b.add(b.mul(loop.index, of(n)), of(i))
+                for p, pointer in w.items():
+                    a = self.vector(pointer, b.mul(k, of(LANES)))
+                    parts = [b.and_(a, each(0x0F0F0F0F)), b.and_(b.lshr(a, each(4)), each(0x0F0F0F0F))] if nibbles else [a]
+                    for j, part in enumerate(parts):
+                        for r, row in x.items():
+                            value = b.load(b.gep(row, [b.add(b.mul(k, of(len(parts))), of(j))]))
+                            sums[p, r] = self.dot(sums[p, r], part, self.everywhere(value))
+            for (p, r), total in totals.items():
+                value = b.sitofp(sums[p, r], VF)
+                if nibbles:
+                    upper = self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(LANES))), ir.VectorType(ir.IntType(16), LANES))
+                    value = b.fmul(value, b.bitcast(b.shl(b.zext(upper, VI), each(16)), VF))
+                scale = self.everywhere(b.load(b.gep(self.x_scales, [b.add(groups[r], loop.index)])))
+                b.store(self.fma(value, scale, b.load(total)), total)
+
+
+one_by_one, one_by_four, four_by_one, four_by_four = tile(1, 1), tile(1, 4), tile(4, 1), tile(4, 4)  # panels by rows
+
+
+@njit(**EXACT)
+def multiply(
+    w,
+    start,
+    words,
+    stride,
+    scales,
+    scale_start,
+    scale_stride,
+    x,
+    x_scales,
+    x_begin,
+    x_start,
+    x_stride,
+    rows,
+    y,
+    y_start,
+    y_stride,
+    first,
+    last,
+):
+    """y[r, 16 p + lane] of panels first to last - 1 and of rows x. The weights come from memory once: x is what is read again."""
+    p = first
+    while p < last:
+        a, s, out = start + p * stride, scale_start + p * scale_stride, y_start + p * LANES
+        r = 0
+        if last - p >= 4:
+            while rows - r >= 4:
+                four_by_four(
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
+                )
+                r += 4
+            while r < rows:
+                four_by_one(
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
+                )
+                r += 1
+            p += 4
+        else:
+            while rows - r >= 4:
+                one_by_four(
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
+                )
+                r += 4
+            while r < rows:
+                one_by_one(
+                    w,
+                    a,
+                    stride,
+                    words,
+                    scales,
+                    s,
+                    scale_stride,
+                    x,
+                    x_scales,
+                    x_begin,
+                    x_start + r * x_stride,
+                    x_stride,
+                    y,
+                    out + r * y_stride,
+                    y_stride,
+                )
+                r += 1
+            p += 1
+
+
+def columns_of(w): ...
+def read(h, q): ...
+def element(w, start, scales, scale_start, width, row, column): ...
+def prepare(w, h, first, last, q, scales, begin): ...
+
+
+@overload(columns_of)
+def _(w):
+    columns = COLUMNS[np.dtype(str(w.dtype))]
+    return lambda w: columns
+
+
+@overload(read)
+def _(h, q):
+    """What a product reads: h itself in float32, else what prepare() made of it."""
+    return (lambda h, q: h) if q.dtype == types.float32 else (lambda h, q: q)
+
+
+@overload(element)
+def _(w, start, scales, scale_start, width, row, column):
+    """One number of a matrix of `width` columns."""
+    if w.dtype == types.float32:
+        return lambda w, start, scales, scale_start, width, row, column: w[start + (row // 16 * width + column) * 16 + row % 16]
+    if w.dtype == types.uint16:
+
+        def from_bf16(w, start, scales, scale_start, width, row, column):
+            return widen(w[2 * (start + (row // 16 * (width // 2) + column // 2) * 16 + row % 16) + column % 2])
+
+        return from_bf16
+    if w.dtype == types.int8:
+
+        def from_int8(w, start, scales, scale_start, width, row, column):
+            code = np.uint8(w[4 * (start + (row // 16 * (width // 4) + column // 4) * 16 + row % 16) + column % 4])
+            return np.float32(np.int32(code) - 128) * scales[scale_start + row]
+
+        return from_int8
+
+    def from_int4(w, start, scales, scale_start, width, row, column):
+        pair = np.int32(w[4 * (start + (row // 16 * (width // 8) + column // 8) * 16 + row % 16) + column % 4])
+        code = (pair >> 4 if column % 8 >= 4 else pair & 15) - 8
+        return np.float32(code) * widen(scales[scale_start + (row // 16 * (width // GROUP) + column // GROUP) * 16 + row % 16])
+
+    return from_int4
+
+
+@overload(prepare)
+def _(w, h, first, last, q, scales, begin):
+    """Groups first to last - 1 of one row of h in the type that w multiplies.
+
+    The weights' codes are stored without a sign, 8 or 128 too large: sums begin with what takes that back.
+    """
+    if w.dtype == types.float32:
+        return lambda w, h, first, last, q, scales, begin: None
+    if w.dtype == types.uint16:
+
+        def to_bf16(w, h, first, last, q, scales, begin):
+            for k in range(first * GROUP, last * GROUP):
+                q[k] = narrow(h[k], q[k])
+
+        return to_bf16
+    middle = np.int32(128 if w.dtype == types.int8 else 8)
+
+    def to_int8(w, h, first, last, q, scales, begin):
+        for g in range(first, last):
+            largest = np.float32(0)
+            for k in range(g * GROUP, g * GROUP + GROUP):
+                largest = max(largest, abs(h[k]))
+            inverse = np.float32(127) / largest if largest > np.float32(1e-30) else np.float32(0)
+            total = np.int32(0)
+            for k in range(g * GROUP, g * GROUP + GROUP):
+                code = np.int32(np.rint(h[k] * inverse))
+                q[k] = code
+                total += code
+            scales[g] = largest * np.float32(1 / 127)
+            begin[g] = -middle * total
+
+    return to_int8
+
+
+@njit(**EXACT)
+def matrix(w, start, scale_start, n_out, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, t, n):
+    """This thread's share of y[:, :n_out] = W (n_out, n_in) times rows of what read(h, q) gives; its first column and the end."""
+    first, last = n_out // GROUP * t // n * GROUP, n_out // GROUP * (t + 1) // n * GROUP
+    columns = columns_of(w)
+    words = n_in // columns
+    scale_stride = LANES * (n_in // GROUP) if columns == 8 else LANES
+    x = read(h, q)
+    x_stride = x.shape[1] // min(columns, 4)  # int4 multiplies int8
+    multiply(
+        w, start, words, words * LANES, scales, scale_start, scale_stride, x, q_scales, q_begin, first_row * x_stride, x_stride, rows,
+        y, np.int64(0), y.shape[1], first // LANES, last // LANES,
+    )  # fmt: skip
+    return first, last
+
+
+# --- the step -----------------------------------------------------------------------------------------------------------------------
+
+
+@njit(**LOOSE)
+def normalise(x, gamma, small, y, D):
+    """y[:D] = LayerNorm(x[:D])."""
+    mean = np.float32(0)
+    for d in range(D):
+        mean += x[d]
+    mean /= np.float32(D)
+    var = np.float32(0)
+    for d in range(D):
+        var += (x[d] - mean) * (x[d] - mean)
+    inverse = ONE / np.sqrt(var / np.float32(D) + np.float32(EPSILON))
+    for d in range(D):
+        y[d] = (x[d] - mean) * inverse * small[gamma + d] + small[gamma + D + d]
+
+
+@njit(**LOOSE)
+def enter(c, room, q, norm, w, t, n):
+    """h, what the next matrix reads of the stream: normalised, or as it is. Post-norm: the stream itself is normalised."""
+    for r in range(t, room.now[0], n):
+        x, h = room.x[r], room.h[r]
+        if norm != NOWHERE:
+            normalise(x, norm, c.small, h, c.d_model)
+            if c.post_norm:
+                for d in range(c.d_model):
+                    x[d] = h[d]
+        else:
+            for d in range(c.d_model):
+                h[d] = x[d]
+        prepare(w, h, 0, len(h) // GROUP, q[r], room.q_scales[r], room.q_begin[r])
+    meet(room.sync, n)
+
+
+@njit(**LOOSE)
+def leave(c, room, bias, first, last):
+    """Columns of z, with their bias, join the stream or replace it."""
+    for r in range(room.now[0]):
+        x, z = room.x[r], room.z[r]
+        for d in range(first, min(last, c.d_model)):
+            x[d] = (x[d] if c.residual else np.float32(0)) + z[d] + (c.small[bias + d] if bias != NOWHERE else np.float32(0))
+
+
+@njit(**LOOSE)
+def add_bias(c, y, rows, bias, first, last, width):
+    if bias != NOWHERE:
+        for r in range(rows):
+            for d in range(first, min(last, width)):
+                y[r, d] += c.small[bias + d]
+
+
+@njit(**LOOSE)
+def activate(c, y, gate, first, last):
+    for d in range(first, last):
+        v = min(max(y[d], -FLAT), FLAT)
+        if c.activation == GELU:
+            y[d] = y[d] / (ONE + exp2(-v * (SLOPE + CUBIC * v * v) * LOG2_E))
+        elif c.activation == RELU:
+            y[d] = max(y[d], np.float32(0))
+        else:
+            u = min(max(gate[d], np.float32(-80)), np.float32(80))
+            y[d] *= gate[d] / (ONE + exp2(-u * LOG2_E))
+
+
+@njit(**LOOSE)
+def rotate(x, K, cos, sin):
+    """One head turned by the angles of its token."""
+    for j in range(K // 2):
+        a, b = x[j], x[j + K // 2]
+        x[j], x[j + K // 2] = a * cos[j] - b * sin[j], b * cos[j] + a * sin[j]
+
+
+@njit(**LOOSE)
+def remember(c, room, layer, r, head):
+    """Key and value of one row and head go to their places in the cache."""
+    K, D = c.d_head, c.d_model
+    slot, position, y = room.rows[r, 0], room.rows[r, 2], room.y[r]
+    at = head * K
+    q, k, v = y[at : at + K], y[D + at : D + at + K], y[2 * D + at : 2 * D + at + K]
+    if c.angles.shape[1]:
+        rotate(q, K, c.angles[0, position], c.angles[1, position])
+        rotate(k, K, c.angles[0, position], c.angles[1, position])
+    keys, values = room.keys[slot, layer, head, position // LANES], room.values[slot, layer, head]
+    for d in range(K):
+        keys[d, position % LANES] = k[d]
+        values[d // LANES, position, d % LANES] = v[d]
+
+
+@njit(**LOOSE)
+def attend(c, room, layer, r, head, t):
+    """h[r, head] = softmax(q k^T / sqrt(K)) v over the positions up to this row's own."""
+    K, seen, keys, values, scores = c.d_head, room.rows[r, 2] + 1, room.keys, room.values, room.scores
+    which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
+    context, zero, one = values.shape[4], np.int64(0), np.int64(1)
+    e, at = t * scores.shape[1], t * scores.shape[1] + context  # the head's output waits behind the scores
+    multiply(
+        keys, which * context * K, K, K * LANES, room.q_scales, zero, zero, room.y, room.q_scales, room.q_begin,
+        r * room.y.shape[1] + head * K, zero, one, scores, e, zero, zero, (seen + LANES - 1) // LANES,
+    )  # fmt: skip
+    _, total = softmax(scores[t], seen, np.float32(1 / np.sqrt(K)), scores[t])
+    panels = values.shape[3]
+    multiply(
+        values, which * panels * context * LANES, seen, context * LANES, room.q_scales, zero, zero, scores, room.q_scales, room.q_begin,
+        e, zero, one, scores, at, zero, zero, panels,
+    )  # fmt: skip
+    for d in range(K):
+        room.h[r, head * K + d] = scores[t, context + d] / total
+
+
+@njit(inline="always", **EXACT)
+def step(t, n, c, m, room, q, p):
+    """Thread t's part, of n, in the logits of the rows in `room`, (R, V). Every thread must be called, at the same time."""
+    rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
+    D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
+    for r in range(t, rows, n):
+        for d in range(D):
+            learned = c.small[c.positions + room.rows[r, 2] * D + d] if c.positions != NOWHERE else np.float32(0)
+            room.x[r, d] = element(m.embed, 0, m.embed_scales, 0, wide, room.rows[r, 1], d) + learned
+    meet(sync, n)
+    for layer in range(len(c.table)):
+        at = c.table[layer]
+        enter(c, room, q, c.norms[2 * layer], m.blocks, t, n)
+        first, last = matrix(
+            m.blocks,
+            at[QKV, 0],
+            at[QKV, 1],
+            (3 * D + 31) // 32 * 32,
+            wide,
+            m.scales,
+            room.h,
+            q,
+            room.q_scales,
+            room.q_begin,
+            zero,
+            rows,
+            room.y,
+            t,
+            n,
+        )
+        add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
+        meet(sync, n)
+        for i in range(t, rows * c.n_head, n):
+            remember(c, room, layer, i // c.n_head, i % c.n_head)
+        if room.now[2]:  # rows read what others of their slot wrote
+            meet(sync, n)
+        for i in range(t, rows * c.n_head, n):
+            attend(c, room, layer, i // c.n_head, i % c.n_head, t)
+        meet(sync, n)
+        if columns_of(m.blocks) > 1:
+            for r in range(t, rows, n):
+                prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
+            meet(sync, n)
+        first, last = matrix(
+            m.blocks, at[OUT, 0], at[OUT, 1], wide, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, t, n
+        )
+        leave(c, room, at[OUT, 2], first, last)
+        meet(sync, n)
+        enter(c, room, q, c.norms[2 * layer + 1], m.blocks, t, n)
+        if c.activation == SWIGLU:
+            first, last = matrix(
+                m.blocks, at[GATE, 0], at[GATE, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, t, n
+            )
+            add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
+        first, last = matrix(
+            m.blocks, at[UP, 0], at[UP, 1], mlp, wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, t, n
+        )
+        add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
+        for r in range(rows):
+            activate(c, room.y[r], room.gate[r], first, last)
+            prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
+        meet(sync, n)
+        first, last = matrix(
+            m.blocks, at[DOWN, 0], at[DOWN, 1], wide, mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, t, n
+        )
+        leave(c, room, at[DOWN, 2], first, last)
+        meet(sync, n)
+    enter(c, room, q, c.norms[2 * len(c.table)], m.head, t, n)
+    matrix(
+        m.head, zero, zero, room.logits.shape[1], wide, m.head_scales,
+        room.h, q, room.q_scales, room.q_begin, room.now[1], rows - room.now[1], room.logits, t, n,
+    )  # fmt: skip
+    meet(sync, n)
+
+
+@njit(**EXACT)
+def take_part(t, n, c, m, room, q, p):
+    """Thread 0: call the others and compute a step with them, 0; or nothing, and the number of one that sleeps and must be woken first.
+
+    Another thread: compute its part of every step that it is called to; 1 when dismissed, 0 when no call came for a while.
+    """
+    sync = room.sync
+    for other in range(1, n if t == 0 else 0):
+        spins = 0
+        while not turn(sync, STATE + 8 * other, AWAKE, HELD):
+            spins += 1
+            if spins > SPINS:
+                for held in range(1, other):
+                    publish(sync, STATE + 8 * held, AWAKE)
+                return other
+    for other in range(1, n if t == 0 else 0):
+        publish(sync, STATE + 8 * other, CALLED)
+    while True:
+        if t > 0:
+            called = wait(sync, t)
+            if called != CALLED:
+                return int(called == DISMISSED)
+            publish(sync, STATE + 8 * t, AWAKE)
+        step(t, n, c, m, room, q, p)
+        if t == 0:
+            return 0
