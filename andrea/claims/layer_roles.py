@@ -226,17 +226,14 @@ CLAIM = Claim(
     name="layer-roles",
     section="7.4a",
     sentence="Early layers tend to hold syntactic patterns and positional structure, middle ones word relations and phrase boundaries, "
-    "late "
-    "ones semantic content and factual recall.",
+    "late ones semantic content and factual recall.",
     means="In a model of 12 blocks trained on stories, the depth at which probes gain place and word class is less than that of phrases "
     "and far subjects, and that less than that of meaning and recalled facts; and the blocks whose absence costs agreement with a "
-    "subject at "
-    "hand are earlier than those whose absence costs agreement across two nouns.",
+    "subject at hand are earlier than those whose absence costs agreement across two nouns.",
     published="Mixed, and mostly of BERT: word classes before phrases before roles and coreference on average, meaning spread over many "
-    "layers (Tenney "
-    "2019); phrases in the lower layers, syntax in the middle, meaning at the top (Jawahar 2019), which is not the document's order. In "
-    "decoders "
-    "inflection can be read everywhere, and the last layers turn to the next token (Lad 2024, Li & Subramani 2025).",
+    "layers (Tenney 2019); phrases in the lower layers, syntax in the middle, meaning at the top (Jawahar 2019), which is not the "
+    "document's order. In decoders inflection can be read everywhere, and the last layers turn to the next token (Lad 2024, Li & "
+    "Subramani 2025).",
     sources=(
         "Tenney et al. 2019, arXiv:1905.05950",
         "Jawahar et al. 2019, ACL P19-1356",
@@ -245,12 +242,9 @@ CLAIM = Claim(
         "Lad et al. 2024, arXiv:2406.19384",
     ),
     controls="12 blocks, D 64, 700 steps of 1,248 tokens of stories by our own grammar, with exact labels; Muon and AdamW, as in the "
-    "presets; "
-    "probes on 800 other stories, split by story (meaning by word as well), L2 chosen on a part of its own. Subtracted: the same probe "
-    "with "
-    "a random label for each word, and all of it for the untrained twin. Facts count only where the model prefers the right one in 60 % "
-    "of pairs; "
-    "what else no layer holds counts as the middle.",
+    "presets; probes on 800 other stories, split by story (meaning by word as well), L2 chosen on a part of its own. Subtracted: the "
+    "same probe with a random label for each word, and all of it for the untrained twin. Facts count only where the model prefers the "
+    "right one in 60 % of pairs; what else no layer holds counts as the middle.",
     arms={"trained": Arm(), "untrained": Arm(("train.steps=1", "optim.lr=1e-12", "optim.matrix_lr=1e-12"))},
     base=RunConfig(
         ModelConfig(vocab_size=1024, context=208, n_layer=12, n_head=4, d_model=64, positions="rotary"),
