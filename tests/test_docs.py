@@ -22,7 +22,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 def hurry(line: str) -> str:
     """The same command with a budget of a second."""
-    line = re.sub(r"--minutes [\d.]+", "--minutes 0.02", line)
+    line = re.sub(r"--seconds [\d.]+", "--seconds 1", re.sub(r"--minutes [\d.]+", "--minutes 0.02", line))
     if re.match(r"andrea (train|demo)\b", line) and "--minutes" not in line and "--steps" not in line and "--resume" not in line:
         command, sign, comment = line.partition("  #")
         line = f"{command} --minutes 0.02{sign}{comment}"

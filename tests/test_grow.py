@@ -132,7 +132,7 @@ def test_each_trained_claim_runs_and_answers_its_questions(name, monkeypatch):
     monkeypatch.setattr(layer_roles, "STORIES", 60)
     monkeypatch.setattr(layer_roles, "PAIRS", 8)
     claim = open_claim(name).claim
-    tiny = ("data.stories=300",) if name == "layer-roles" else (*STORIES, "train.batch_tokens=64")
+    tiny = ("data.stories=300", "model.n_layer=3") if name == "layer-roles" else (*STORIES, "train.batch_tokens=64")
     claim = replace(claim, base=override(claim.base, "train.steps=2", *tiny))
     figures = {arm: dict(claim.measure(claim.task(arm, 0), claim.arms[arm])) for arm in claim.arms}
     json.dumps(figures, allow_nan=False)

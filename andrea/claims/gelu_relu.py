@@ -35,21 +35,17 @@ CLAIM = Claim(
     section="6.3a",
     sentence="At equal parameter counts GELU reaches lower loss than ReLU.",
     means="With every tensor, batch and step equal but for the activation, each at its best of the learning rates, GELU's validation "
-    "loss "
-    "after 300 steps is below ReLU's.",
+    "loss after 300 steps is below ReLU's.",
     published="Shazeer 2020, table 1 (T5-base, C4, log-perplexity): GELU 1.983 and ReLU 1.997 after 65,536 steps (s.d. 0.005, 4 runs), "
-    "but "
-    "1.679 and 1.677 after 524,288: the lead is early and goes. ReLU has a negligible effect on convergence (Mirzadeh 2023). Small fast "
-    "models "
-    "of today take ReLU squared.",
+    "but 1.679 and 1.677 after 524,288: the lead is early and goes. ReLU has a negligible effect on convergence (Mirzadeh 2023). Small "
+    "fast models of today take ReLU squared.",
     sources=(
         "Shazeer 2020, arXiv:2002.05202, table 1",
         "Mirzadeh et al. 2023, arXiv:2310.04564",
         "So et al. 2021, arXiv:2109.08668",
     ),
     controls="6 layers, D 64, M 256, 300 steps of 1,024 tokens, AdamW; the same tensors and batches for a seed in all arms. Rates tuned "
-    "by "
-    "arm on two other seeds. GELU is the tanh form. The gap is told after 75 and 150 steps too.",
+    "by arm on two other seeds. GELU is the tanh form. The gap is told after 75 and 150 steps too.",
     arms={"gelu": Arm(), "relu": Arm(("model.activation=relu",)), "relu squared": Arm(build=relu_squared)},
     base=SMALL,
     measure=measure,

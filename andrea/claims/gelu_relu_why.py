@@ -74,8 +74,7 @@ CLAIM = Claim(
     section="6.3b",
     sentence="Because ReLU's hard cut at zero interrupts gradients and GELU's smooth curve gives cleaner ones.",
     means="After the same training GELU's model has fewer dead units and less noise in its gradients than ReLU's; and if the "
-    "interruption is "
-    "the reason, leaky ReLU, which has the kink and no interruption, ends below ReLU too.",
+    "interruption is the reason, leaky ReLU, which has the kink and no interruption, ends below ReLU too.",
     published="The reason is often repeated and seldom tested. Hendrycks & Gimpel 2016 argue from the curve; So et al. 2021 and Mirzadeh "
     "et al. 2023 find activations with ReLU's cut as good. That a ReLU's slope is 0 for about half of its input is arithmetic.",
     sources=(
@@ -84,10 +83,8 @@ CLAIM = Claim(
         "Mirzadeh et al. 2023, arXiv:2310.04564",
     ),
     controls="The models of gelu-relu at one learning rate for all; the same tensors and batches for a seed. Noise: the variance of the "
-    "gradient "
-    "over 16 batches of 1,024 tokens of training text, by the square of its mean. A unit is dead whose slope is below 0.01 at all of "
-    "4,096 "
-    "tokens of validation text.",
+    "gradient over 16 batches of 1,024 tokens of training text, by the square of its mean. A unit is dead whose slope is below 0.01 at "
+    "all of 4,096 tokens of validation text.",
     arms={"gelu": Arm(), "relu": Arm(("model.activation=relu",)), "leaky relu": Arm(build=leaky)},
     base=SMALL,
     measure=measure,

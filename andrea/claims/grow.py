@@ -33,7 +33,7 @@ from andrea.training.state import State
 
 EVAL_TOKENS = 16_384  # of validation, in windows at equal distances: the same for every run
 NORMS_KEPT = 20  # of the gradient's norm, at equal distances
-# The small model of most claims, 312,000 parameters without embeddings. AdamW alone: Muon makes every step of a matrix equally
+# The small model of most claims, 300,032 parameters without embeddings. AdamW alone: Muon makes every step of a matrix equally
 # large, and what a claim says of gradients could not be seen. No guard: a run that diverges is a result.
 SMALL = RunConfig(
     ModelConfig(vocab_size=512, context=64, n_layer=6, n_head=4, d_model=64),

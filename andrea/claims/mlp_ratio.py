@@ -50,18 +50,15 @@ CLAIM = Claim(
     name="mlp-ratio",
     section="5.3a",
     sentence="Smaller ratios than 4 lose capacity, larger ones give diminishing returns per parameter.",
-    means="With the blocks' parameters equal and the width adjusted, ratio 4 ends below a ratio near 1 (smaller ones lose) and below "
-    "one near 8 "
-    "(larger ones do not pay); and at equal width, going from 4 to 8 saves less loss per parameter than from 1 to 4.",
-    published="Loss 'depends very weakly on the shape parameters n_layer, n_heads, and d_ff' at equal N, and varies 'only a few "
-    "percent' over a "
-    "wide range (Kaplan 2020, section 3.1, figure 5): 4 is a convention inside a flat valley, not a peak.",
+    means="With the blocks' parameters equal and the width adjusted, ratio 4 ends below a ratio near 1 (smaller ones lose) and below one "
+    "near 8 (larger ones do not pay); and at equal width, going from 4 to 8 saves less loss per parameter than from 1 to 4.",
+    published="Loss 'depends very weakly on the shape parameters n_layer, n_heads, and d_ff' at equal N, and varies 'only a few percent' "
+    "over a wide range (Kaplan 2020, section 3.1, figure 5): 4 is a convention inside a flat valley, not a peak.",
     sources=("Kaplan et al. 2020, arXiv:2001.08361, section 3.1 and figure 5",),
     controls="6 layers, heads 8 wide, widths 88 to 48; the MLP's width is chosen so that all parameters of the blocks, biases and norms "
-    "too, are "
-    "equal within 0.1 % (the residue is in every run). Embeddings, which are not counted, follow the width. 300 steps of 1,024 tokens, "
-    "AdamW, rates "
-    "tuned by arm on another seed. The arms of width 64 with ratio 1 and 8 have fewer and more parameters: confounded, and said so.",
+    "too, are equal within 0.1 % (the residue is in every run). Embeddings, which are not counted, follow the width. 300 steps of 1,024 "
+    "tokens, AdamW, rates tuned by arm on another seed. The arms of width 64 with ratio 1 and 8 have fewer and more parameters: "
+    "confounded, and said so.",
     arms={
         FOUR: Arm(changes(64)),
         SMALLEST: Arm(changes(88)),

@@ -37,18 +37,14 @@ CLAIM = Claim(
     name="norm-stability",
     section="3.2b",
     sentence="LayerNorm keeps activations in a stable range; without it small instabilities snowball into NaN gradients.",
-    means="Over five learning rates from 2e-3 to 0.5, without norms a larger share of runs ends in numbers that are none (NaN) than "
-    "with the norm "
-    "before each sublayer; and a larger share diverges, NaN or above the unigram entropy.",
+    means="Over five learning rates from 2e-3 to 0.5, without norms a larger share of runs ends in numbers that are none (NaN) than with "
+    "the norm before each sublayer; and a larger share diverges, NaN or above the unigram entropy.",
     published="Nets without norms do train when they are initialised for it (Fixup: Zhang 2019; SkipInit: De & Smith 2020; He 2023), and "
-    "norms let "
-    "them stand higher rates. That an untamed rate ends in NaN is common experience; how often is a matter of precision, clipping and "
-    "optimizer: "
-    "AdamW's steps have a bounded size, which turns explosions into wandering.",
+    "norms let them stand higher rates. That an untamed rate ends in NaN is common experience; how often is a matter of precision, "
+    "clipping and optimizer: AdamW's steps have a bounded size, which turns explosions into wandering.",
     sources=("Zhang et al. 2019, arXiv:1901.09321", "De & Smith 2020, arXiv:2002.10444", "He et al. 2023, arXiv:2302.10322"),
     controls="6 layers, D 64, 120 steps of 1,024 tokens, float32, AdamW, warm-up 10 steps, no clipping but in the arm that says so. "
-    "Equal tensors "
-    "and batches for a seed. Each run of the record is the five rates of one arm and seed.",
+    "Equal tensors and batches for a seed. Each run of the record is the five rates of one arm and seed.",
     arms={
         "pre-norm": Arm(),
         "post-norm": Arm(("model.norm=post",)),

@@ -41,13 +41,12 @@ CLAIM = Claim(
     "(careful tuning) and at one rate for all; and without warm-up, at one rate, pre-norm ends lower.",
     published="On IWSLT (6 + 6 layers, Adam) post-norm without warm-up has 8.45 BLEU where it has about 34 with it, and pre-norm does "
     "without (Xiong 2020). RAdam trains post-norm without warm-up, and a small fixed rate does so slowly. Post-norm is better than "
-    "pre-norm up to about 6 layers and fails from about 10 on (Takase 2022). The cause is not the gradients' imbalance but what "
-    "each branch's share of the output amplifies (Liu 2020).",
+    "pre-norm up to about 6 layers and fails from about 10 on (Takase 2022). The cause is not the gradients' imbalance but what each "
+    "branch's share of the output amplifies (Liu 2020).",
     sources=("Xiong et al. 2020, arXiv:2002.04745", "Liu et al. 2020, arXiv:2004.08249", "Takase et al. 2022, arXiv:2206.00330"),
     controls="12 layers, D 64, 4 heads, 200 steps of 1,024 tokens, GPT-2 initialisation, AdamW (Muon makes every step equally large, and "
     "hides what is asked), gradients clipped at 1, WSD with decay over the last 40 %; warm-up is 30 steps or none. A final norm stands "
-    "only "
-    "in pre-norm. Equal tensors and equal data for a seed in all arms. The rates are tuned by arm on another seed.",
+    "only in pre-norm. Equal tensors and equal data for a seed in all arms. The rates are tuned by arm on another seed.",
     arms={
         "pre-norm, warm-up": Arm(("optim.warmup=0.15",)),
         "pre-norm": Arm(("optim.warmup=0",)),

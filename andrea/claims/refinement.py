@@ -56,18 +56,15 @@ CLAIM = Claim(
     name="refinement",
     section="2.3a",
     sentence="Each block refines, not replaces; the residual stream accumulates.",
-    means="In a trained model of 12 blocks the loss read off the stream falls on through the later half; what goes into a block and "
-    "what comes out have "
-    "a cosine above 0.5 (refined, not replaced); and without any one block from the second on the loss rises by less than a quarter of "
-    "what the whole model "
-    "gains over the frequency of tokens.",
+    means="In a trained model of 12 blocks the loss read off the stream falls on through the later half; what goes into a block and what "
+    "comes out have a cosine above 0.5 (refined, not replaced); and without any one block from the second on the loss rises by less than "
+    "a quarter of what the whole model gains over the frequency of tokens.",
     published="Deleting one block of a residual net hurts little, as if many paths were averaged (Veit 2016); GPT-2 keeps 72 to 95 % of "
-    "its first choices "
-    "without one middle layer, and needs its first and last (Lad 2024). Later layers add less and less (Csordas 2025).",
+    "its first choices without one middle layer, and needs its first and last (Lad 2024). Later layers add less and less (Csordas 2025).",
     sources=("Veit et al. 2016, arXiv:1605.06431", "Lad et al. 2024, arXiv:2406.19384", "Csordas et al. 2025, arXiv:2505.13898"),
     controls="12 layers, D 64, 300 steps of 1,024 tokens, AdamW; 8,192 tokens of validation text. The same models untrained stand "
-    "beside. The final norm "
-    "and the unembedding read the stream wherever it is cut, without being learnt for it: a logit lens, which says less than is there.",
+    "beside. The final norm and the unembedding read the stream wherever it is cut, without being learnt for it: a logit lens, which "
+    "says less than is there.",
     arms={"trained": Arm(), "untrained": Arm(("train.steps=1", "optim.lr=1e-12"))},
     base=override(SMALL, "model.n_layer=12"),
     measure=measure,

@@ -21,15 +21,13 @@ CLAIM = Claim(
     section="2.1a",
     sentence="A 12-layer stack without residuals loses the gradient long before the embeddings.",
     means="Trained the same way, each at its best of the learning rates, 12 layers without residual connections end above the same with "
-    "them; and "
-    "learn nothing, which is to say no more than how frequent each token is.",
+    "them; and learn nothing, which is to say no more than how frequent each token is.",
     published="Without skips and MLPs attention alone collapses to rank 1 with depth (Dong 2021), and the gradients of queries and keys "
-    "vanish (Noci 2022). "
-    "It is not a law: deep stacks without skips train when they are initialised for it, in about five times the steps (He 2023).",
+    "vanish (Noci 2022). It is not a law: deep stacks without skips train when they are initialised for it, in about five times the "
+    "steps (He 2023).",
     sources=("Dong et al. 2021, arXiv:2103.03404", "Noci et al. 2022, arXiv:2206.03126", "He et al. 2023, arXiv:2302.10322"),
     controls="D 64, 4 heads, pre-norm, GPT-2 initialisation, AdamW, 200 steps of 1,024 tokens; equal tensors and batches for a seed; "
-    "rates tuned by arm on "
-    "another seed. Positive control: 2 layers without residuals must learn.",
+    "rates tuned by arm on another seed. Positive control: 2 layers without residuals must learn.",
     arms={
         "residual": Arm(),
         "no residual": Arm(("model.residual=false",)),

@@ -61,17 +61,13 @@ CLAIM = Claim(
     means="SwiGLU of ratio 8/3 ends at most 0.01 nats above GELU of ratio 4 after as many steps, and a step of it takes less processor "
     "time.",
     published="3 matrices of 8/3 D^2 are 8 D^2 weights, as 2 of 4 D^2 are: the same parameters and matrix products, not fewer. Shazeer "
-    "2020 "
-    "sets the ratio so 'to maintain the same parameter and operation counts' and finds a lower loss (log-perplexity 1.944 against 1.983 "
-    "after "
-    "65,536 steps, 1.636 against 1.679 after 524,288); the gate without any activation already has 1.960. So the published gain is "
-    "in loss, not in cost.",
+    "2020 sets the ratio so 'to maintain the same parameter and operation counts' and finds a lower loss (log-perplexity 1.944 against "
+    "1.983 after 65,536 steps, 1.636 against 1.679 after 524,288); the gate without any activation already has 1.960. So the published "
+    "gain is in loss, not in cost.",
     sources=("Shazeer 2020, arXiv:2002.05202, table 1", "Touvron et al. 2023, arXiv:2302.13971, section 2.2"),
-    controls="4 layers, D 96, where 8/3 D = 256 and 4 D = 384 are whole: the same number of weights, and 128 biases more for SwiGLU "
-    "(0.1 %). 300 "
-    "steps of 1,024 tokens, AdamW, rates tuned by arm on another seed. Cost: one thread, steps of both in turn. SwiGLU 4 has half as "
-    "many "
-    "weights again in its MLPs and stands beside.",
+    controls="4 layers, D 96, where 8/3 D = 256 and 4 D = 384 are whole: the same number of weights, and 128 biases more for SwiGLU (0.1 "
+    "%). 300 steps of 1,024 tokens, AdamW, rates tuned by arm on another seed. Cost: one thread, steps of both in turn. SwiGLU 4 has "
+    "half as many weights again in its MLPs and stands beside.",
     arms={
         "gelu 4": Arm(),
         "swiglu 8-3": Arm(("model.activation=swiglu",)),
