@@ -189,7 +189,7 @@ class Workers:
 
     def start(self) -> subprocess.Popen[bytes]:
         paths = [str(HOME.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
         self.all.append(subprocess.Popen([sys.executable, "-P", "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env))
         return self.all[-1]
 
