@@ -124,7 +124,7 @@ def rounded(w: Tensor, precision: str, gram: Tensor | None = None) -> tuple[Tens
     wide, group = F.pad(w.float(), (0, -K % GROUP)), GROUP if precision == "int4" else -(-K // GROUP) * GROUP
     low, high = (-8, 7) if precision == "int4" else (-127, 127)
     if gram is None:
-        scales = torch.stack([scale(part, precision) for part in wide.split(group, 1)], 1)
+        scales = scale(wide.unflatten(1, (-1, group)).flatten(0, 1), precision).unflatten(0, (len(w), -1))
         codes = (wide / scales.float().repeat_interleave(group, 1)).round().clamp(low, high)
     else:
         codes, scales = compensated(wide, gram, precision, group, (low, high))

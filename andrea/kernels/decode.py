@@ -11,8 +11,8 @@ int8, 8 in int4; panels are (N / 16, K / columns, 16) words. Rows and columns ar
 
 Each sum runs over the columns in their order, one accumulator for every row and sequence, however many rows and sequences are computed
 together: the bits of an answer do not depend on what runs beside it, nor on how a prompt is cut. The threads share out rows of the
-matrices, never a sum. They need no pool of Numba's or OpenMP's,
-whose hundred regions would cost more than a small model's step: see step().
+matrices, never a sum. They need no pool of Numba's or OpenMP's, whose hundred regions would cost more than a small model's step: see
+step().
 
 Importing this raises ImportError where Numba cannot run. Numba keeps what it compiled beside this file, and looks at this file alone to see
 whether that is stale: what is compiled here stands here.
