@@ -386,7 +386,10 @@ def test_a_grid_grows_twice_at_most(mine):
     [
         ("raise KeyError('no such thing')", "arm one, seed 0, rate 1: KeyError"),
         ("return {'loss': float('nan')}", "Out of range float values"),
-        ("os._exit(3)", "its process died"),
+        ("return {'loss': 'low'}", "the figure 'loss' is 'low'; wanted a number"),
+        ("raise SystemExit(5)", "SystemExit: 5"),
+        ("raise ValueError(input())", "EOFError"),
+        ("os._exit(3)", "its process died (exit code 3)"),
     ],
 )
 def test_a_run_that_fails_says_which_and_why(mine, tmp_path, change, message):
@@ -491,7 +494,9 @@ def test_honest_evidence_holds_exactly_on_the_same_machine(evidence):
         (lambda found: found["figures"].update(loss=found["figures"]["loss"] - 1e-9), "on the same machine and versions"),
         (lambda found: found["figures"].pop("curve"), "other figures: curve"),
         (lambda found: found["config"]["optim"].update(lr=2e-3), "its configuration is not the one"),
-        (lambda found: found.update(arm="third"), "its configuration is not the one"),
+        (lambda found: found.update(arm="third"), "the name of another run"),
+        (lambda found: found.update(arm="two"), "the name of another run"),
+        (lambda found: found.update(rate=-1.0), "the name of another run"),
     ],
 )
 def test_tampered_evidence_does_not_hold(evidence, change, how):

@@ -118,6 +118,13 @@ def test_a_rule_ends_where_nothing_can_follow():
     assert rule.allowed().tolist() == [ord("c"), BYTES.separator] and rule.advance(ord("c"))
 
 
+@guided
+def test_a_rule_that_is_left_says_so():
+    rule = Rules(BYTES).rule(Sampling(regex="abc"), 9)
+    with pytest.raises(ValueError, match="the rule cannot be followed any further"):
+        rule.advance(ord("b"))
+
+
 def test_without_the_package_a_rule_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     for options in ({"regex": "a"}, {"json_schema": "{}"}):

@@ -154,7 +154,8 @@ def test_a_damaged_file_is_refused(run):
         (lambda t: t.pop(name), f"'{name}' is None"),
         (lambda t: t.update({name: t[name].float()}), "'F32'"),
         (lambda t: t.update(extra=torch.zeros(1)), "'extra'"),
-        (lambda t: t[f"{name}.scales"].fill_(torch.nan), "a scale is no number"),
+        (lambda t: t[f"{name}.scales"].fill_(torch.nan), "it holds what is no number"),
+        (lambda t: t["final_norm.gamma"].fill_(torch.nan), "it holds what is no number"),
     ):
         rewritten(change)
         with pytest.raises(ValueError, match=told):
@@ -162,11 +163,25 @@ def test_a_damaged_file_is_refused(run):
     for about, told in (
         ({"format_version": "99"}, "update andrea"),
         ({"format_version": "?"}, "is damaged"),
+        ({"format_version": "\u00b2"}, "is damaged"),
         ({"config": "{"}, "is damaged: .*config"),
     ):
         rewritten(lambda t: None, about.items())
         with pytest.raises(ValueError, match=told):
             open_packed(run, "int8")
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_weights_that_are_no_numbers_or_too_large_are_not_rounded(precision):
+    model, ids = Transformer(tiny()), torch.arange(8)[None]
+    with torch.no_grad():
+        model.blocks[0].mlp.up.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"blocks\.0\.mlp\.up\.weight holds numbers that are not finite"):
+        pack(model, precision)
+    with torch.no_grad():
+        model.blocks[0].mlp.up.weight.fill_(1e38)
+    with pytest.raises(ValueError, match="is beyond float32 on the training text"):
+        pack(model, precision, ids)
 
 
 def test_the_layout_is_what_pack_makes():

@@ -94,8 +94,10 @@ def run(
     """
     claim, folder = opened.claim, out / opened.claim.name
     jobs = cores() if jobs is None else jobs
-    if jobs < 1 or (minutes is not None and minutes <= 0):
-        raise ValueError(f"jobs={jobs} must be at least 1, and minutes={minutes} more than 0")
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} must be at least 1")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes={minutes} must be more than 0")
     begin(folder, opened, anew)
     held = hold(folder / "design.json")
     if held is None:
@@ -222,8 +224,17 @@ def ask(process: subprocess.Popen[bytes], target: str, task: Task, answers: "que
         line = process.stdout.readline()
     except OSError:
         line = b""
-    died = {"error": f"its process died (exit code {process.poll()}); where memory is short, --jobs 1 takes less", "traceback": ""}
-    answers.put((process, task, json.loads(line) if line else died))
+    answers.put((process, task, json.loads(line) if line else {"error": death(process), "traceback": ""}))
+
+
+def death(process: subprocess.Popen[bytes]) -> str:
+    try:
+        code: int | None = process.wait(10)
+    except subprocess.TimeoutExpired:
+        code = None
+    return f"its process died (exit code {code})" + "; the system ended it, as it does where memory is short: --jobs 1 takes less" * (
+        code == -9
+    )
 
 
 def to_dict(event: Event) -> dict[str, Any]:

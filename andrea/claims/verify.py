@@ -9,8 +9,8 @@ from statistics import stdev
 from time import monotonic
 from typing import Any
 
-from andrea.claims.claim import SEEDS_NEEDED, Opened
-from andrea.claims.evidence import Run, read_run
+from andrea.claims.claim import SEEDS_NEEDED, Claim, Opened
+from andrea.claims.evidence import Run, file_of, read_run
 from andrea.claims.run import Workers, finished
 from andrea.config import to_dict
 from andrea.files import Damaged, field, read_json
@@ -54,17 +54,25 @@ def verify(
         raise ValueError(
             f"{folder} was made for another design of {opened.claim.name} than the one that is here, so that its runs cannot be done again"
         )
-    kept = [read_run(path) for path in sorted(folder.glob("*.json")) if path.name != "design.json"]
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes={minutes} must be more than 0")
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs={jobs} must be at least 1")
+    kept = [(path, *read_run(path)) for path in sorted(folder.glob("*.json")) if path.name != "design.json"]
     if not kept:
         raise ValueError(f"{folder} holds a design and no run yet")
-    claim, runs = opened.claim, [run for run, _, _ in kept]
-    checks = []
-    for run, design, config in kept:
-        if design != opened.design or run.arm not in claim.arms or not same(config, to_dict(claim.task(*run.key).config)):
+    claim, runs, checks = opened.claim, list[Run](), list[Checked]()
+    for path, run, design, config in kept:
+        if path != file_of(folder, *run.key):
+            checks.append(Checked(*run.key, False, f"it stands in {path.name}, which is the name of another run"))
+        elif design != opened.design or not is_of(claim, run, config):
             checks.append(Checked(*run.key, False, "its configuration is not the one that the claim gives this run"))
-            yield checks[-1]
+        else:
+            runs.append(run)
+            continue
+        yield checks[-1]
     sample = random.Random(seed).sample(runs, min(n, len(runs)))
-    tasks = [claim.task(*run.key) for run in sample if run.arm in claim.arms]
+    tasks = [claim.task(*run.key) for run in sample]
     here, by_key = provenance(), {run.key: run for run in runs}
     with Workers(opened.target, min(cores() if jobs is None else jobs, len(tasks)) or 1) as workers:
         for task, answer in workers.do(tasks, None if minutes is None else monotonic() + 60 * minutes):
@@ -72,8 +80,16 @@ def verify(
             checks.append(compare(by_key[again.key], again, runs, here))
             yield checks[-1]
     bad = [check for check in checks if not check.holds]
-    words = f"{len(bad)} of {len(checks)} do not hold" if bad else f"{len(checks)} of {len(runs)} runs were done again, and hold"
-    yield Verified(claim.name, len(runs), len(checks), not bad and bool(checks), words if checks else "time was up before one was done")
+    words = f"{len(bad)} of {len(checks)} do not hold" if bad else f"{len(checks)} of {len(kept)} runs were done again, and hold"
+    yield Verified(claim.name, len(kept), len(checks), not bad and bool(checks), words if checks else "time was up before one was done")
+
+
+def is_of(claim: Claim, run: Run, config: Any) -> bool:
+    """Whether this is the configuration of that run."""
+    try:
+        return run.arm in claim.arms and same(config, to_dict(claim.task(*run.key).config))
+    except ValueError:  # of a rate that no run can have
+        return False
 
 
 def same(one: Any, other: Any) -> bool:

@@ -4,7 +4,6 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 import traceback
 from time import perf_counter
@@ -21,10 +20,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)  # what a claim prints is no answer
+    asked = os.fdopen(os.dup(0), "rb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a claim reads is no task
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def listen() -> None:
-        for line in sys.stdin.buffer:
+        for line in asked:
             tasks.put(line.decode("utf-8"))
         os._exit(0)
 
@@ -42,6 +43,10 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         figures = dict(claim.measure(task, claim.arms[task.arm]))
         seconds = perf_counter() - began
         json.dumps(figures, allow_nan=False)
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        if type(tunes := figures.get(claim.tune_by, 0.0)) not in (int, float):
+            raise ValueError(
+                f"the figure {claim.tune_by!r} is {tunes!r}; wanted a number, since rates are chosen by it and it tells the noise"
+            )
+    except BaseException as error:  # whatever a stranger's code raises is an answer, sys.exit() too
+        return {"error": "".join(traceback.format_exception_only(error)).strip(), "traceback": traceback.format_exc()}
     return {"figures": figures, "seconds": seconds}

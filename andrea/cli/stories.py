@@ -42,7 +42,7 @@ def stories(
         raise ValueError(f"-n {n} must be at least 1")
     if pairs and (labels or first):
         raise ValueError("--pairs are no stories; leave out --labels and --first")
-    told = [] if pairs else list(islice(all_stories(seed, language, first), n))
+    told = () if pairs else islice(all_stories(seed, language, first), n)  # each is made when it is printed
     found = all_pairs(seed, n, language) if pairs else []
     if as_json:
         key, items = (

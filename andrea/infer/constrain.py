@@ -53,8 +53,8 @@ class Grammar:
         return np.flatnonzero(np.unpackbits(bits, bitorder="little")[: self.vocab_size])
 
     def advance(self, id: int) -> bool:
-        consumed = self.matcher.consume_token(id)
-        assert consumed, f"the rule forbids the id {id}"
+        if not self.matcher.consume_token(id):  # at its own limits it gives up on a rule
+            raise ValueError(f"the rule cannot be followed any further: {self.matcher.get_error().splitlines()[0]}")
         return self.matcher.is_stopped()
 
 

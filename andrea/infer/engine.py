@@ -84,13 +84,13 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.reading) + len(self.running)
 
-    def enqueue(self, sequences: list[Sequence]) -> None:
-        if len(self) + len(sequences) > self.most:
+    def check(self, n: int) -> None:
+        """Raises Full where n more do not fit."""
+        if len(self) + n > self.most:
             raise Full(
-                f"{len(sequences)} more answers do not fit: {len(self)} are asked for, in {len(self.slots)} slots, of {self.most} at most; "
+                f"{n} more answers do not fit: {len(self)} are asked for, in {len(self.slots)} slots, of {self.most} at most; "
                 "ask again when some have ended"
             )
-        self.waiting.extend(sequences)
 
     def admit(self) -> tuple[int, int, int] | None:
         """Give the next that waits the slot unused for longest. (donor, slot, ids the donor has of it); None: nobody can begin."""
@@ -169,6 +169,8 @@ class Engine:
             limit = min(limit, self.context - len(ids) + 1)  # the last position still predicts a token, which need not be read
         elif len(ids) > self.context:
             start = len(ids) - kept(self.context)
+        if limit:
+            self.scheduler.check(n)
         seed = secrets.randbits(62) if sampling.seed is None else sampling.seed
         before = b"".join(map(self.tokenizer.token_bytes, ids))
         sequences = [
@@ -185,7 +187,8 @@ class Engine:
             )
             for row in range(n)
         ]
-        self.scheduler.enqueue(sequences if limit else [])
+        if limit:
+            self.scheduler.waiting.extend(sequences)
         for sequence in sequences if not limit else []:
             self.end(sequence, "length")
         return sequences

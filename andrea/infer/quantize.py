@@ -73,9 +73,15 @@ def pack(model: Transformer, precision: str, ids: Tensor | None = None) -> Packe
     if precision == "bfloat16":
         tensors = {name: t.to(torch.bfloat16) if is_matrix(name, t.shape) else t for name, t in tensors.items()}
     elif precision in ("int8", "int4"):
+        if bad := next((name for name, t in tensors.items() if not t.isfinite().all()), None):
+            raise ValueError(
+                f"{bad} holds numbers that are not finite; such a model cannot be rounded, and an earlier checkpoint may be sound"
+            )
         for name in [name for name in OUTER if name in tensors]:
             tensors[name], scales[name] = rounded(tensors[name], "int8")
         for name, weight, gram in matrices(model, precision, ids):
+            if gram is not None and not gram.isfinite().all():
+                raise ValueError(f"what {name} reads is beyond float32 on the training text; such a model cannot be rounded")
             tensors[name], scales[name] = rounded(weight.detach(), precision, gram)
             weight.copy_(numbers(tensors[name], scales[name], weight.shape))
     return Packed(model.config, precision, tensors, scales)
@@ -270,7 +276,7 @@ def open_packed(run: Run, precision: str) -> Packed:
     except (OSError, SafetensorError) as error:
         raise Damaged(f"{path} cannot be read as safetensors: {error}") from None
     version = about.get("format_version", "")
-    check_version(path, {"format_version": int(version) if version.isdigit() and len(version) < 10 else version})
+    check_version(path, {"format_version": int(version) if version.isascii() and version.isdigit() and len(version) < 10 else version})
     try:
         config = from_dict(ModelConfig, parse(about.get("config", ""), f"{path}: config"))
     except ValueError as error:
@@ -283,8 +289,8 @@ def open_packed(run: Run, precision: str) -> Packed:
             f"{path} is damaged: {shown(wrong[0])} is {shown(found.get(wrong[0]))}; wanted {shown(wanted.get(wrong[0]))}; {again}"
         )
     scales = {name: tensors.pop(f"{name}.scales") for name in [n for n in tensors if f"{n}.scales" in tensors]}
-    if not all(s.isfinite().all() for s in scales.values()):
-        raise Damaged(f"{path} is damaged: a scale is no number; {again}")
+    if not all(t.isfinite().all() for t in [*scales.values(), *(t for t in tensors.values() if t.dtype == torch.float32)]):
+        raise Damaged(f"{path} is damaged: it holds what is no number; {again}")
     return Packed(config, precision, tensors, scales)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from andrea.checkpoint import Run
 from andrea.data.tokenizer import Tokenizer
 from andrea.files import flush, named
-from andrea.interop.shape import check_free, check_precision, check_shape, renamed, tensors
+from andrea.interop.shape import beside, check_free, check_precision, check_shape, renamed, tensors
 from andrea.kernels.layer_norm import EPSILON
 from andrea.kernels.rotary import BASE
 
@@ -55,7 +55,7 @@ def export_gguf(run: Run, out: Path, precision: str = "f32") -> None:
         kind = "bytes" if tokenizer.kind == "bpe" else tokenizer.kind
         why = "llama.cpp has none that gives the same ids; --to hf can say it, and one made by --tokenizer bpe can go both ways"
         raise ValueError(f"a tokenizer by {kind} cannot be exported: {why}")
-    building = out.with_name(out.name + ".partial")
+    building = beside(out)
     writer = gguf.GGUFWriter(building, ARCHITECTURES[c.positions])
     writer.add_name(run.path.resolve().name)
     writer.add_context_length(c.context)

@@ -21,7 +21,7 @@ from andrea.checkpoint import Run, header, write_tensors
 from andrea.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
 from andrea.data.tokenizer import MOST, SEPARATOR, BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, unspell
 from andrea.files import Damaged, field, flush, read_json, shown, write_json
-from andrea.interop.shape import check_free, check_precision, check_shape, renamed, tensors
+from andrea.interop.shape import beside, check_free, check_precision, check_shape, renamed, tensors
 from andrea.kernels.layer_norm import EPSILON
 from andrea.kernels.rotary import BASE
 from andrea.machine import provenance
@@ -108,8 +108,7 @@ def export_hf(run: Run, out: Path, precision: str = "f32") -> None:
     check_free(out)
     _, kind = KINDS[c.positions]
     theirs = {renamed(address, kind.modules): turned(address, t, c).to(DTYPES[precision]) for address, t in tensors(run.model)}
-    building = out.with_name(out.name + ".partial")
-    shutil.rmtree(building, ignore_errors=True)
+    building = beside(out)
     building.mkdir(parents=True)
     try:
         write_tensors(building / "model.safetensors", theirs, {"format": "pt"})
@@ -288,8 +287,13 @@ def read_tokenizer(path: Path, separator: int) -> tuple[Tokenizer, list[int]]:
     try:
         ids = vocab | {token["content"]: token["id"] for token in stored.get("added_tokens") or ()}
         names = {id: name for name, id in ids.items()}
-        if separator not in names or len(names) != len(ids) or {type(id) for id in names} != {int}:
-            raise ValueError(f"it has no token {separator}, the eos_token_id, or two with one id")
+        if (
+            separator not in names
+            or len(names) != len(ids)
+            or {type(id) for id in names} != {int}
+            or not 0 <= min(names) <= max(names) < 2**31
+        ):
+            raise ValueError(f"it has no token {separator}, the eos_token_id, or two with one id, or an id that is none")
         if not by_bytes:
             tokenizer: Tokenizer = CharTokenizer(sorted(ids.keys() - {names[separator]}))
         elif level.get("use_regex", True):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 
 import torch
 from torch import Tensor
@@ -34,6 +35,11 @@ def check_free(out: Path) -> None:
     """Raises FileExistsError for a path that is taken: an export replaces nothing."""
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it, or give another name with --out")
+
+
+def beside(out: Path) -> Path:
+    """A name in the same folder that nobody has, to build under."""
+    return out.with_name(f".{out.name}.{token_hex(4)}.partial")
 
 
 def tensors(model: Transformer) -> Iterator[tuple[str, Tensor]]:
