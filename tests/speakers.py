@@ -28,7 +28,7 @@ def tiny(seed=0, tokenizer=BYTES, vocab_size=None, context=CONTEXT, **options):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.3)
-    return Run(model, tokenizer)
+    return Run(model.eval(), tokenizer)
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def scripted(*steps, tokenizer=BYTES, context=CONTEXT):
         step = steps[p] if p < len(steps) else 0
         for i, logit in (step if isinstance(step, dict) else {step: 0}).items():
             model.unembed.weight[i, p] = logit
-    return Run(model, tokenizer)
+    return Run(model.eval(), tokenizer)
 
 
 def saying(text, tokenizer=BYTES):

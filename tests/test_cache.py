@@ -68,27 +68,6 @@ def test_another_number_of_rows_is_refused_and_not_broadcast():
         feed(model, new_cache(model, 3), tokens(1, 2), 2)
 
 
-@pytest.mark.parametrize("rows", [[1], [2, 0], [0, 0, 1], [0, 1, 2, 1, 0]])
-def test_selected_rows_go_on_as_if_they_had_always_been_the_batch(rows):
-    model, ids = tiny(), tokens(3, 9)
-    cache = new_cache(model, 3)
-    feed(model, cache, ids[:, :5], 5)
-    for layer in cache:
-        layer.select(rows)
-        assert layer.k.shape[0] == len(rows)
-    with torch.no_grad():
-        torch.testing.assert_close(feed(model, cache, ids[rows, 5:], 1), model(ids[rows])[:, 5:], atol=1e-5, rtol=1e-5)
-
-
-def test_a_reset_cache_equals_a_new_one():
-    model, ids = tiny(), tokens(2, 7)
-    cache = new_cache(model, 2)
-    feed(model, cache, tokens(2, CONTEXT, seed=2), CONTEXT)
-    for layer in cache:
-        layer.reset()
-    assert torch.equal(feed(model, cache, ids, 3), feed(model, new_cache(model, 2), ids, 3))
-
-
 @pytest.mark.parametrize(("batch", "length"), [(0, 4), (1, 0), (1, CONTEXT + 1)])
 def test_a_cache_without_rows_or_longer_than_the_context_is_refused(batch, length):
     with pytest.raises(ValueError, match=f"{batch} rows and {length} positions"):

@@ -19,6 +19,7 @@ from andrea.cli import app
 from andrea.config import DataConfig, RunConfig, TrainConfig
 from andrea.data.tokenizer import char_tokenizer, train_bpe
 from andrea.infer import Sampling, complete, generate
+from andrea.infer.cpu import decoder_for
 from andrea.infer.text import TextStream
 
 GREEDY = Sampling(temperature=0, max_tokens=40, ignore_separator=True)
@@ -132,7 +133,7 @@ def test_every_row_ends_once_with_a_finish_and_is_what_it_is_alone():
     run = tiny()
     with torch.no_grad():
         run.model.unembed.weight[BYTES.separator] *= 2
-    s = Sampling(temperature=2, seed=1, max_tokens=50, stop=("e",))
+    s = Sampling(temperature=2, seed=1, max_tokens=30, stop=("e",))
     tokens = list(generate(run, "a", s, n=20))
     for row in range(20):
         mine = [t for t in tokens if t.row == row]
@@ -182,9 +183,9 @@ def test_ids_of_a_padded_vocabulary_are_never_sampled():
         run.model.unembed.weight[-63:].zero_()
         run.model.unembed.weight[-40] = 1000 * run.model.final_norm.beta
     assert run.model.eval()(torch.tensor([[0]])).argmax() == BYTES.vocab_size + 23  # far above every token
-    rows = complete(run, "a", Sampling(temperature=3, seed=0, max_tokens=100, ignore_separator=True), n=40)
+    rows = complete(run, "a", Sampling(temperature=3, seed=0, max_tokens=40, ignore_separator=True), n=20)
     ids = {i for row in rows for i in row.ids}
-    assert max(ids) < BYTES.vocab_size and len(ids) > 200
+    assert max(ids) < BYTES.vocab_size and len(ids) > 100
     assert max(complete(run, "a", GREEDY)[0].ids) < BYTES.vocab_size
     assert all(math.isfinite(x) and -50 < x <= 0 for row in rows for x in row.logprobs)  # of the tokenizer's ids alone
 
@@ -367,12 +368,18 @@ def folder(tmp_path_factory):
     return run
 
 
+def said(folder, prompt, sampling, n=1):
+    """What the command will say."""
+    run = checkpoint.load(folder)
+    return complete(run, prompt, sampling, n, decoder_for(run, slots=n)[0])
+
+
 def andrea(*arguments, **options):
     return CliRunner().invoke(app, ["generate", *map(str, arguments)], **options)
 
 
 def test_the_command_prints_the_prompt_the_text_and_how_it_ended(folder):
-    answer = complete(checkpoint.load(folder), "Once é", Sampling(seed=5, max_tokens=12))[0]
+    answer = said(folder, "Once é", Sampling(seed=5, max_tokens=12))[0]
     result = andrea(folder, "Once é", "--seed", 5, "--max-tokens", 12, "--at", "last", "--device", "cpu")
     assert result.exit_code == 0 and result.stdout == "Once é" + answer.text + "\n"
     assert result.stderr.startswith("finish: length; 12 tokens, ") and result.stderr.endswith(" tokens/s; seed 5\n")
@@ -391,7 +398,7 @@ def test_the_command_refuses_standard_input_that_is_not_utf_8(folder):
 
 
 def test_the_command_prints_several_answers_one_after_another(folder):
-    answers = complete(checkpoint.load(folder), "a", Sampling(seed=5, max_tokens=9), n=2)
+    answers = said(folder, "a", Sampling(seed=5, max_tokens=9), n=2)
     result = andrea(folder, "a", "--seed", 5, "--max-tokens", 9, "-n", 2)
     assert result.stdout == "".join(f"--- {i + 1} of 2, seed {5 + i} ---\na{answers[i].text}\n" for i in range(2))
 
@@ -410,7 +417,7 @@ def test_the_command_prints_one_json_object_that_says_all(folder):
     given = [part for name, value in options.items() for part in ("--" + name.replace("_", "-"), value)]
     result = andrea(folder, "é", *given, "--stop", "x", "--stop", "yz", "--ignore-separator", "--seed", 7, "-n", 2, "--json")
     found = json.loads(result.stdout)
-    answers = complete(checkpoint.load(folder), "é", sampling, n=2)
+    answers = said(folder, "é", sampling, n=2)
     assert found["prompt"] == "é" and found["prompt_ids"] == [BYTES.separator, *"é".encode()] and found["seed"] == 7
     assert Sampling(**found["sampling"]) == sampling
     assert [(s["text"], tuple(s["ids"]), s["finish_reason"]) for s in found["samples"]] == [(a.text, a.ids, a.finish) for a in answers]
@@ -432,3 +439,84 @@ def test_the_command_says_what_was_dropped(folder):
 def test_a_console_that_lacks_a_character_prints_a_question_mark(folder):
     result = CliRunner(charset="ascii").invoke(app, ["generate", str(folder), "-", "--max-tokens", "0"], input="é日".encode())
     assert result.exit_code == 0 and result.stdout == "??\n"
+
+
+def test_the_command_answers_every_line_of_a_file_in_order(folder, tmp_path):
+    lines = ["Once", "", "é two", "x" * 40]
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("\r\n".join(lines).encode() + b"\n")
+    result = andrea(folder, "--prompts", path, "--json", "--seed", 3, "--max-tokens", 6, "-n", 2)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    with pytest.warns(UserWarning, match="oldest 25 were dropped"):
+        wanted = [said(folder, line, Sampling(seed=3, max_tokens=6), n=2) for line in lines]
+    assert [f["prompt"] for f in found] == lines
+    assert [[tuple(s["ids"]) for s in f["samples"]] for f in found] == [[a.ids for a in answers] for answers in wanted]
+    assert result.stderr.startswith("warning: the prompt has 41 tokens") and "finish: 8 length; 48 tokens, " in result.stderr
+    printed = andrea(folder, "--prompts", path, "--seed", 3, "--max-tokens", 6).stdout
+    assert printed == "".join(f"--- 1 of 1, seed 3 ---\n{line}{a[0].text}\n" for line, a in zip(lines, wanted, strict=True))
+
+
+def test_without_a_seed_every_line_of_a_file_draws_anew(folder, tmp_path):
+    (tmp_path / "same.txt").write_text("a\na\n", encoding="utf-8")
+    one, other = (json.loads(line) for line in andrea(folder, "--prompts", tmp_path / "same.txt", "--json").stdout.splitlines())
+    assert one["seed"] != other["seed"] and one["samples"] != other["samples"]
+
+
+def test_a_line_of_jsonl_has_options_of_its_own(folder, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a\\nb", "max_tokens": 2, "seed": 9}\n{"prompt": "c", "choices": ["yes", "no"]}\n', encoding="utf-8")
+    first, second = (json.loads(line) for line in andrea(folder, "--prompts", path, "--json", "--max-tokens", 5).stdout.splitlines())
+    assert first["prompt"] == "a\nb" and first["seed"] == 9 and len(first["samples"][0]["ids"]) == 2
+    assert second["samples"][0]["text"] in ("yes", "no") and second["sampling"]["choices"] == ["yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2 cannot be read"),
+        ('{"text": "a"}', "line 2 is damaged: prompt is not there; wanted str"),
+        ('{"prompt": "a", "temprature": 1}', "line 2 has 'temprature'; known are prompt, temperature, top_k"),
+        ('{"prompt": "a", "top_k": -1}', "line 2: top_k=-1 is not a whole number"),
+        ('{"prompt": "a", "temperature": "hot"}', "line 2: "),
+    ],
+)
+def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, said):
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
+        andrea(folder, "--prompts", tmp_path / "p.jsonl", catch_exceptions=False)
+
+
+def test_a_prompt_and_a_file_of_prompts_are_too_much(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"a prompt and --prompts .* were given"):
+        andrea(folder, "a", "--prompts", tmp_path, catch_exceptions=False)
+
+
+def test_the_command_computes_in_the_precision_asked_for(folder):
+    plain, rounded = (
+        json.loads(andrea(folder, "ab", "--precision", p, "--seed", 1, "--json").stdout)["samples"][0] for p in ("float32", "bf16")
+    )
+    assert rounded["logprobs"][0] != plain["logprobs"][0]
+    if rounded["ids"][0] == plain["ids"][0]:
+        assert rounded["logprobs"][0] == pytest.approx(plain["logprobs"][0], abs=0.1)
+    with pytest.raises(ValueError, match="precision 'half' is none of"):
+        andrea(folder, "a", "--precision", "half", catch_exceptions=False)
+
+
+def test_the_command_keeps_to_choices_and_tells_the_likeliest_tokens(folder):
+    result = andrea(folder, "Is it?", "--choices", " yes| no", "--json", "--logprobs", 3, "--lookup", 4, "--n", 2, "--max-tokens", 5)
+    samples = json.loads(result.stdout)["samples"]
+    assert all(s["text"] in (" yes", " no") and s["finish_reason"] == "stop" for s in samples)
+    for s in samples:
+        assert [len(top) for top in s["top_logprobs"]] == [3] * len(s["ids"])
+        assert all(set(t) == {"token", "id", "logprob"} and t["logprob"] <= 0 for top in s["top_logprobs"] for t in top)
+        assert all(top[0]["logprob"] >= own for top, own in zip(s["top_logprobs"], s["logprobs"], strict=True))
+    assert "finish: 2 stop; " in result.stderr and " guesses held; " in result.stderr
+    with pytest.raises(ValueError, match="--logprobs are told with --json"):
+        andrea(folder, "a", "--logprobs", 3, catch_exceptions=False)
+
+
+def test_the_command_reads_a_schema_from_a_file(folder, tmp_path):
+    pytest.importorskip("llguidance")
+    (tmp_path / "schema.json").write_text('{"enum": [12, "é"]}', encoding="utf-8")
+    assert andrea(folder, "a", "--schema", tmp_path / "schema.json", "--json").stdout.count('"finish_reason": "stop"') == 1
+    assert json.loads(andrea(folder, "a", "--regex", "[ab]{3}", "--json").stdout)["samples"][0]["text"].strip("ab") == ""

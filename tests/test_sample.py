@@ -1,11 +1,15 @@
 """Sampling against distributions written out by hand."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from andrea.infer import Sampling, penalise, probabilities, sample
+from andrea.infer import Sampling, choose, penalise, probabilities, sample
 
 LOGITS = torch.tensor([0.5, -1.2, 3.1, 0.8, -0.3, 2.7, -0.9, 1.4])
 
@@ -172,6 +176,9 @@ BAD_SAMPLING = [
     ("stop", ("a", "")),
     ("stop", (1,)),
     ("past_context", "slide"),
+    ("logprobs", -1),
+    ("lookup", 2.5),
+    ("choices", ("a", "")),
 ]
 
 
@@ -192,6 +199,55 @@ def test_a_penalty_of_0_is_refused_by_the_function_too():
         penalise(LOGITS, torch.tensor([0]), 0)
 
 
+def test_two_rules_at_once_are_refused():
+    with pytest.raises(ValueError, match="choices and regex were given; an answer follows one rule"):
+        Sampling(choices="a", regex="b")
+
+
+SETTINGS = st.builds(
+    Sampling,
+    temperature=st.sampled_from([0, 1e-6, 0.3, 1, 40]),
+    top_k=st.sampled_from([0, 1, 3, 300, 1000]),
+    top_p=st.sampled_from([0, 1e-9, 0.5, 0.9, 0.999, 1]),
+    min_p=st.sampled_from([0, 0.01, 0.3, 1]),
+    repetition_penalty=st.sampled_from([1, 1, 1.7]),
+    logprobs=st.sampled_from([0, 1, 5, 1000]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SETTINGS, st.sampled_from([1, 2, 65, 700]), st.integers(0, 2**31), st.booleans())
+def test_the_fast_choice_is_the_plain_one(s, size, seed, ties):
+    """Of logits with and without equal ones. Only a number that falls on the border of two tokens, to 1e-15, may be rounded otherwise."""
+    g = generator(seed)
+    logits = torch.randn(size, generator=g) * 3
+    logits = logits.round() if ties else logits
+    seen = torch.randint(size, (5,), generator=g)
+    scores = penalise(logits.double(), seen, s.repetition_penalty)
+    scores[0] = logits[0]
+    wanted = int(sample(probabilities(scores, s.temperature, s.top_k, s.top_p, s.min_p), generator(seed)))
+    choice = choose(logits.numpy(), s, generator(seed), seen.tolist(), exempt=0)
+    assert choice.id == wanted
+    logprobs = logits.double().log_softmax(-1)
+    assert choice.logprob == pytest.approx(logprobs[wanted].item(), abs=1e-12)
+    order = logprobs.sort(descending=True, stable=True).indices[: s.logprobs].tolist()
+    assert [i for i, _ in choice.top] == order
+    assert [x for _, x in choice.top] == pytest.approx(logprobs[order].tolist(), abs=1e-12)
+
+
+def test_the_fast_choice_is_made_among_what_is_allowed():
+    s = Sampling(temperature=2, logprobs=1)
+    drawn = {choose(LOGITS.numpy(), s, generator(seed), allowed=np.array([1, 4, 6])).id for seed in range(60)}
+    assert drawn == {1, 4, 6} and choose(LOGITS.numpy(), replace(s, temperature=0), generator(), allowed=np.array([1, 4])).id == 4
+    assert choose(LOGITS.numpy(), s, generator(), allowed=np.array([1])).top[0][0] == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_the_fast_choice_refuses_broken_logits(bad):
+    with pytest.raises(ValueError, match="nan or infinity"):
+        choose(np.array([0, bad, 1], dtype=np.float32), Sampling(), generator())
+
+
 def test_one_stop_string_or_a_list_of_them_becomes_a_tuple():
-    assert Sampling(stop="end").stop == ("end",)
+    assert Sampling(stop="end").stop == ("end",) and Sampling(choices=["a"]).choices == ("a",)
     assert Sampling(stop=["a", "b"]).stop == ("a", "b")

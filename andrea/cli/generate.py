@@ -1,23 +1,27 @@
-"""`andrea generate`: a prompt, continued."""
+"""`andrea generate`: a prompt continued, or a file of them."""
 
 import json
 import signal
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from andrea.files import field, parse, read_text
 from andrea.show import printable
 
 if TYPE_CHECKING:
-    from andrea.infer import Completion, Sampling, Token
+    from andrea.infer import Completion, Engine, Sampling
 
 Option, Argument = typer.Option, typer.Argument
+T = TypeVar("T")
+MOST = 1 << 30  # bytes of a file of prompts
 
 
 def generate(
@@ -36,14 +40,32 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed gives the same text; a new one every time when not given.")] = None,
     max_tokens: Annotated[int, Option(help="The most tokens to add.")] = 200,
     stop: Annotated[list[str] | None, Option(help="End before this text; may be given several times.", show_default=False)] = None,
-    n: Annotated[int, Option("-n", help="How many answers; answer i has the seed + i.")] = 1,
+    n: Annotated[int, Option("-n", "--n", help="How many answers; answer i has the seed + i.")] = 1,
+    choices: Annotated[str | None, Option(metavar="'A|B|...'", help="The answer is exactly one of these.", show_default=False)] = None,
+    regex: Annotated[str | None, Option(help="The whole answer matches this regular expression.", show_default=False)] = None,
+    schema: Annotated[Path | None, Option(metavar="FILE", help="The answer is JSON of this JSON schema.", show_default=False)] = None,
+    logprobs: Annotated[int, Option(help="With --json, tell of this many of the likeliest tokens at every place.")] = 0,
+    lookup: Annotated[
+        int, Option(help="Guess this many tokens at a time from earlier text: faster where text repeats itself, and the same text.")
+    ] = 0,
+    prompts: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Continue every line of a file; of a .jsonl, the `prompt` of every object, with options of its own (max_tokens, ...).",
+            show_default=False,
+        ),
+    ] = None,
     ignore_separator: Annotated[bool, Option("--ignore-separator", help="Go on where the model ends its document.")] = False,
     past_context: Annotated[
         str, Option(metavar="recompute|stop", help="When the context is full: drop its oldest half and go on, or end.")
     ] = "recompute",
+    precision: Annotated[
+        str, Option(metavar="auto|float32|bf16|int8|int4", help="Of the weights; int8 and int4 after `andrea quantize`. auto is float32.")
+    ] = "auto",
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text; with --prompts one a line.")] = False,
 ) -> None:
     """Let a model speak: continue a prompt, and print both as the text comes.
 
@@ -58,55 +80,113 @@ def generate(
 
       cat story.txt | andrea generate runs/first --max-tokens 500 -n 3
 
-      andrea generate runs/first "The" --temperature 0 --json
+      andrea generate runs/first "The" --temperature 0 --json --logprobs 5
+
+      andrea generate runs/first "Is it a function? " --choices "yes|no"
+
+      andrea generate runs/first --prompts questions.txt --json > answers.jsonl
     """
     import secrets
     from time import perf_counter
 
     from andrea import infer
     from andrea.checkpoint import load
+    from andrea.infer.cpu import CpuDecoder, decoder_for
     from andrea.machine import choose_device
 
-    text = read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or ""
-    seed = secrets.randbits(32) if seed is None else seed
+    if logprobs and not as_json:
+        raise ValueError("--logprobs are told with --json; add it")
+    if prompts and prompt is not None:
+        raise ValueError(f"a prompt and --prompts {prompts} were given; wanted one of them")
+    fresh = lambda: secrets.randbits(32) if seed is None else seed
     sampling = infer.Sampling(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
-        seed=seed,
+        seed=fresh(),
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
         past_context=past_context,
         ignore_separator=ignore_separator,
+        logprobs=logprobs,
+        choices=tuple(choices.split("|")) if choices is not None else (),
+        regex=regex,
+        json_schema=None if schema is None else read_text(schema),
+        lookup=lookup,
     )
+    if prompts:
+        requests = [(text, replace(s, seed=fresh()) if s is sampling else s) for text, s in read_prompts(prompts, sampling)]
+    else:
+        requests = [(read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or "", sampling)]
     opened = load(run, at, choose_device(device).value)
-    with warnings_on_standard_error():
-        tokens = infer.generate(opened, text, sampling, n)
-    start = perf_counter()
-    streams = n == 1 and not as_json
+    slots = max(1, min(n * len(requests), infer.SLOTS))
+    decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
+    if not isinstance(decoder, CpuDecoder):
+        typer.echo(f"decoding by {why}", err=True)
+    speaker = infer.Engine(decoder, opened.tokenizer, waiting=max(n, slots))
+    aloud = n == 1 and not as_json and not prompts
+    work = infer.answer(speaker, requests, n) if prompts else continued(speaker, *requests[0], n, aloud)
+    start, ends, count = perf_counter(), Counter[str](), 0
     try:
-        with interruptible(tokens) as until_asked:
-            answers = infer.collect(streamed(text, until_asked) if streams else until_asked, n)
+        with warnings_on_standard_error(), interruptible(work) as until_asked:
+            for (text, s), answers in zip(requests, filter(None, until_asked), strict=True):
+                if as_json:
+                    write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+                elif not aloud:
+                    for i, answer in enumerate(answers):
+                        write(f"--- {i + 1} of {n}, seed {(s.seed or 0) + i} ---\n{text}{answer.text}\n")
+                ends.update(answer.finish for answer in answers)
+                count += sum(len(answer.ids) for answer in answers)
     except KeyboardInterrupt:
-        typer.echo("\n" * streams + f"andrea: interrupted; seed {seed}", err=True)
+        typer.echo("\n" * aloud + f"andrea: interrupted; seed {sampling.seed}", err=True)
         sys.exit(130)
     seconds = perf_counter() - start
+    finish = ", ".join(end if ends.total() == 1 else f"{times} {end}" for end, times in ends.items())
+    guesses = f"; {speaker.held} of {speaker.guessed} guesses held" if lookup else ""
+    typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s{guesses}; seed {sampling.seed}", err=True)
 
-    if as_json:
-        write(json.dumps(report(opened.tokenizer, text, sampling, answers)) + "\n")
-    elif n > 1:
-        for i, answer in enumerate(answers):
-            write(f"--- {i + 1} of {n}, seed {seed + i} ---\n{text}{answer.text}\n")
-    finish = ", ".join(answer.finish for answer in answers)
-    count = sum(len(answer.ids) for answer in answers)
-    typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s; seed {seed}", err=True)
+
+def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]]":
+    """The prompts of a file, and how each is to be answered: as `sampling` says, but for what a line of a .jsonl says itself."""
+    lines = read_text(path, MOST).split("\n")
+    lines = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    if path.suffix != ".jsonl":
+        return [(line, sampling) for line in lines]
+    requests = []
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        given = parse(line, where)
+        text = field(given, "prompt", str, where)
+        options = {name: value for name, value in given.items() if name != "prompt"}
+        if unknown := [name for name in options if name not in asdict(sampling)]:
+            raise ValueError(f"{where} has {unknown[0]!r}; known are prompt, {', '.join(asdict(sampling))}")
+        try:
+            requests.append((text, replace(sampling, **options) if options else sampling))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {error}") from None
+    return requests
+
+
+def continued(speaker: "Engine", text: str, sampling: "Sampling", n: int, aloud: bool) -> "Iterator[list[Completion] | None]":
+    """The n answers to one prompt, and None after every token before them; `aloud` prints the prompt, and the tokens as they come."""
+    from andrea.infer import ask, collect, tokens
+
+    ask(speaker, text, sampling, n)
+    said = []
+    write(text * aloud)
+    for token in tokens(speaker):
+        write(token.text * aloud)
+        said.append(token)
+        yield None
+    write("\n" * aloud)
+    yield collect(said, n)
 
 
 @contextmanager
-def interruptible(tokens: "Iterator[Token]") -> "Iterator[Iterator[Token]]":
-    """The same tokens, with KeyboardInterrupt between two of them after Ctrl-C; the second time at once.
+def interruptible(work: Iterator[T]) -> Iterator[Iterator[T]]:
+    """The same, with KeyboardInterrupt between two of its items after Ctrl-C; the second time at once.
 
     Raised wherever the program happens to be, it would now and then come to code that lets no exception out, and be lost.
     """
@@ -117,11 +197,11 @@ def interruptible(tokens: "Iterator[Token]") -> "Iterator[Iterator[Token]]":
             raise KeyboardInterrupt
         asked.append(number)
 
-    def until_asked() -> "Iterator[Token]":
-        for token in tokens:
+    def until_asked() -> Iterator[T]:
+        for item in work:
             if asked:
                 raise KeyboardInterrupt
-            yield token
+            yield item
 
     before = signal.signal(signal.SIGINT, ask)
     try:
@@ -130,19 +210,12 @@ def interruptible(tokens: "Iterator[Token]") -> "Iterator[Iterator[Token]]":
         signal.signal(signal.SIGINT, before)
 
 
-def streamed(prompt: str, tokens: "Iterator[Token]") -> "Iterator[Token]":
-    """The same tokens, printed on their way, after the prompt and before a line end."""
-    write(prompt)
-    for token in tokens:
-        write(token.text)
-        yield token
-    write("\n")
-
-
 def report(tokenizer: Any, prompt: str, sampling: "Sampling", answers: "list[Completion]") -> dict[str, Any]:
     """What --json prints. Logprobs are in nats, one per id; a token that is part of a character reads U+FFFD."""
     from andrea.infer import prompt_ids
 
+    spelled = lambda id: tokenizer.token_bytes(id).decode("utf-8", "replace")
+    told = lambda top: {"token": spelled(top[0]), "id": top[0], "logprob": top[1]}
     return {
         "prompt": prompt,
         "prompt_ids": prompt_ids(tokenizer, prompt),
@@ -150,8 +223,9 @@ def report(tokenizer: Any, prompt: str, sampling: "Sampling", answers: "list[Com
             {
                 "text": answer.text,
                 "ids": answer.ids,
-                "tokens": [tokenizer.token_bytes(i).decode("utf-8", "replace") for i in answer.ids],
+                "tokens": list(map(spelled, answer.ids)),
                 "logprobs": answer.logprobs,
+                **({"top_logprobs": [list(map(told, top)) for top in answer.tops]} if sampling.logprobs else {}),
                 "finish_reason": answer.finish,
             }
             for answer in answers
@@ -185,8 +259,7 @@ def write(text: str) -> None:
 
 @contextmanager
 def warnings_on_standard_error() -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
         yield
-    for warning in caught:
-        typer.echo(f"warning: {warning.message}", err=True)

@@ -2,12 +2,13 @@
 
 from andrea.infer.cache import LayerCache, new_cache
 from andrea.infer.decoder import Decoder, TorchDecoder
-from andrea.infer.engine import Engine, Full, Sequence, Token
-from andrea.infer.generate import Completion, answer, collect, complete, generate
+from andrea.infer.engine import Engine, Full, Sequence
+from andrea.infer.generate import SLOTS, Completion, answer, ask, collect, complete, generate, tokens
 from andrea.infer.sample import Sampling, choose, penalise, probabilities, sample
-from andrea.infer.text import prompt_ids
+from andrea.infer.text import Token, prompt_ids
 
 __all__ = [
+    "SLOTS",
     "Completion",
     "Decoder",
     "Engine",
@@ -18,6 +19,7 @@ __all__ = [
     "Token",
     "TorchDecoder",
     "answer",
+    "ask",
     "choose",
     "collect",
     "complete",
@@ -27,4 +29,5 @@ __all__ = [
     "probabilities",
     "prompt_ids",
     "sample",
+    "tokens",
 ]

@@ -3,8 +3,6 @@
 Shapes: B rows, H heads, T positions now, S positions held, K width of a head.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -26,21 +24,12 @@ class LayerCache:
         """
         (batch, _, room, _), end = self.k.shape, self.length + k.shape[2]
         if end > room:
-            raise ValueError(f"{end} positions do not fit a cache of {room}; make a longer one, or reset() it")
+            raise ValueError(f"{end} positions do not fit a cache of {room}; make a longer one")
         if k.shape[0] != batch:
-            raise ValueError(f"{k.shape[0]} rows were given to a cache of {batch}; select() the rows first")
+            raise ValueError(f"{k.shape[0]} rows were given to a cache of {batch}; make one of that many")
         self.k[:, :, self.length : end], self.v[:, :, self.length : end] = k, v
         self.length = end
         return self.k[:, :, :end], self.v[:, :, :end]
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows in this order and free the others; a row named twice is copied."""
-        index = torch.tensor(rows, device=self.k.device)
-        self.k, self.v = self.k[index], self.v[index]
-
-    def reset(self) -> None:
-        """Forget every position; the room stays."""
-        self.length = 0
 
 
 def new_cache(model: Transformer, batch: int, length: int | None = None) -> list[LayerCache]:

@@ -48,12 +48,13 @@ class Grammar:
 
     def allowed(self) -> np.ndarray:
         bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
+        if self.matcher.is_error():
+            raise ValueError(f"no token can go on as the rule asks: {self.matcher.get_error().splitlines()[0]}")
         return np.flatnonzero(np.unpackbits(bits, bitorder="little")[: self.vocab_size])
 
     def advance(self, id: int) -> bool:
-        self.matcher.consume_token(id)
-        if self.matcher.is_error():
-            raise ValueError(f"the answer cannot be held to its rule: {self.matcher.get_error().splitlines()[0]}")
+        consumed = self.matcher.consume_token(id)
+        assert consumed, f"the rule forbids the id {id}"
         return self.matcher.is_stopped()
 
 

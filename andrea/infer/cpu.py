@@ -15,6 +15,7 @@ from torch import Tensor
 from andrea.checkpoint import Run
 from andrea.config import ModelConfig
 from andrea.infer.decoder import Decoder, TorchDecoder
+from andrea.infer.gpu import on_gpu
 from andrea.infer.quantize import GROUP, METHODS, Packed, as_model, open_packed, pack
 from andrea.kernels.rotary import angles
 
@@ -38,7 +39,7 @@ def decoder_for(run: Run, precision: str = "auto", slots: int = 1, threads: int 
     if device != "cpu":
         if precision != "float32":
             raise ValueError(f"precision {precision} is for a CPU and the model is on {device}; give --device cpu")
-        return TorchDecoder(run.model, slots), f"torch, on {device}"
+        return on_gpu(run.model, slots) if device == "cuda" else (TorchDecoder(run.model, slots), f"torch, on {device}")
     packed = open_packed(run, precision) if precision in ("int8", "int4") else pack(run.model, precision)
     if reason := lacking():
         return TorchDecoder(run.model if precision == "float32" else as_model(packed), slots), f"torch: {reason}"

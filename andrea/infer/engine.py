@@ -12,7 +12,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Sequence as Row
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,25 +21,11 @@ from andrea.infer.constrain import Rule, Rules
 from andrea.infer.decoder import Decoder
 from andrea.infer.lookup import Lookup
 from andrea.infer.sample import Sampling, choose
-from andrea.infer.text import TextStream, prompt_ids
-
-Finish = Literal["stop", "length", "cancelled", "error"]
+from andrea.infer.text import Finish, TextStream, Token, prompt_ids
 
 
 class Full(ValueError):
     """All slots are taken and as many wait as may."""
-
-
-@dataclass(frozen=True)
-class Token:
-    """One sampled token. The last of its answer has `finish`, and no other has: "stop" (separator, stop string or rule) or "length"."""
-
-    row: int
-    id: int
-    text: str  # what has become certain with this token: whole characters, no beginning of a stop string; may be empty
-    logprob: float  # nats: the log-softmax of the model's own logits, before rule, penalty, temperature and limits
-    finish: Finish | None
-    top: tuple[tuple[int, float], ...] = ()  # the likeliest (id, logprob), as many as Sampling.logprobs asks for
 
 
 @dataclass(eq=False)
@@ -60,8 +45,6 @@ class Sequence:
     read: int = 0  # ids of the window that the slot holds, until all are there
     tokens: list[Token] = field(default_factory=list)
     told: int = 0  # tokens of earlier steps
-    guessed: int = 0
-    held: int = 0  # guesses that were right
     finish: Finish | None = None
     error: ValueError | None = None  # of finish "error"
 
@@ -167,6 +150,7 @@ class Engine:
         self.moved: dict[Sequence, None] = {}  # by the last step, in this order
         self.finished: Counter[Finish] = Counter()
         self.ids_read = self.ids_reused = 0  # of prompts
+        self.guessed = self.held = 0  # ids, and those of them that were right
 
     def add(self, prompt: str | Row[int], sampling: Sampling, n: int = 1) -> list[Sequence]:
         """n answers to a prompt, which begin when slots are free; row i draws with seed + i.
@@ -201,11 +185,9 @@ class Engine:
             )
             for row in range(n)
         ]
-        if limit:
-            self.scheduler.enqueue(sequences)
-        else:
-            for sequence in sequences:
-                self.end(sequence, "length")
+        self.scheduler.enqueue(sequences if limit else [])
+        for sequence in sequences if not limit else []:
+            self.end(sequence, "length")
         return sequences
 
     def cancel(self, sequence: Sequence) -> None:
@@ -238,7 +220,7 @@ class Engine:
                 if right and s.finish is None:
                     self.take(s, found)
                     right = s.ids[-1] == guess
-                    s.held += right
+                    self.held += right
 
     def guess(self, s: Sequence) -> list[int]:
         """Ids that may come next, as many as asked for and as there is room for."""
@@ -246,7 +228,7 @@ class Engine:
             return []
         room = min(s.sampling.lookup, s.limit - len(s.tokens) - 1, self.context - s.length)
         guesses = s.lookup.guess(s.ids, room)
-        s.guessed += len(guesses)
+        self.guessed += len(guesses)
         return guesses
 
     def read(self) -> None:

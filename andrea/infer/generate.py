@@ -3,14 +3,16 @@
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from andrea.data.tokenizer import Tokenizer
 from andrea.infer import engine
 from andrea.infer.decoder import Decoder, TorchDecoder
-from andrea.infer.engine import Engine, Finish, Token
+from andrea.infer.engine import Engine
 from andrea.infer.sample import Sampling
+from andrea.infer.text import Finish, Token
 from andrea.model import Transformer
 
 SLOTS = 16  # answers at a time where nobody says
@@ -54,21 +56,27 @@ def generate(
     past_context="stop" it is refused, and an answer ends ("length") when the context is full.
 
     `options` are fields of Sampling, to change single ones: generate(run, "Once", temperature=0). `decoder` is what computes; without
-    one it is the model itself.
+    one it is the model itself, hooks and all; infer/cpu.py's decoder_for() gives the fastest.
 
     Raises ValueError at the call for n < 1, a prompt that cannot be read, a rule that cannot be followed and a tokenizer of another model;
     while running for nan logits.
     """
     speaker = Engine(decoder or TorchDecoder(run.model, min(max(n, 1), SLOTS)), run.tokenizer, waiting=max(n, 1))
-    sequences = speaker.add(prompt, replace(sampling, **options), n)
+    ask(speaker, prompt, replace(sampling, **options), n)
+    return tokens(speaker)
+
+
+def ask(speaker: Engine, prompt: str | Sequence[int], sampling: Sampling, n: int = 1) -> list[engine.Sequence]:
+    """Engine.add, with a warning that says what of a prompt longer than the context was dropped."""
+    sequences = speaker.add(prompt, sampling, n)
     if dropped := sequences[0].start:
         length = len(sequences[0].ids)
         warnings.warn(
             f"the prompt has {length} tokens and the context holds {speaker.context}: "
             f"its oldest {dropped} were dropped, its newest {length - dropped} kept",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return tokens(speaker)
+    return sequences
 
 
 def tokens(speaker: Engine) -> Iterator[Token]:
@@ -80,9 +88,11 @@ def tokens(speaker: Engine) -> Iterator[Token]:
                 raise sequence.error
 
 
-def complete(run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1) -> list[Completion]:
+def complete(
+    run: Speaker, prompt: str | Sequence[int], sampling: Sampling = Sampling(), n: int = 1, decoder: Decoder | None = None
+) -> list[Completion]:
     """The n answers that generate() yields, whole."""
-    return collect(generate(run, prompt, sampling, n), n)
+    return collect(generate(run, prompt, sampling, n, decoder), n)
 
 
 def collect(tokens: Iterable[Token], n: int) -> list[Completion]:
@@ -98,30 +108,33 @@ def completion(tokens: Sequence[Token], finish: Finish) -> Completion:
     return Completion(text, tuple(t.id for t in tokens), tuple(t.logprob for t in tokens), finish, tuple(t.top for t in tokens))
 
 
-def answer(speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampling]], n: int = 1) -> Iterator[list[Completion]]:
+def answer(speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampling]], n: int = 1) -> Iterator[list[Completion] | None]:
     """n answers to each prompt, in the order of the prompts, which are taken as there is room.
 
-    Raises ValueError, with the number of the request, counted from 1, for what Engine.add refuses; and for nan logits.
+    None after every step, so that whoever listens can leave between two. Raises ValueError, with the number of the prompt, counted
+    from 1, for what cannot be answered.
     """
-    requests, number, asked = iter(requests), 0, deque[list[engine.Sequence]]()
-    more = True
-    while more or asked:
-        while more and (not len(speaker.scheduler) or len(speaker.scheduler) + n <= speaker.scheduler.most):
-            request = next(requests, None)
-            if more := request is not None:
-                number += 1
-                asked.append(named(number, speaker, *request, n))
+    numbered, asked = enumerate(requests, 1), deque[tuple[int, list[engine.Sequence]]]()
+    request = next(numbered, None)
+    while request or asked:
+        while request and (not len(speaker.scheduler) or len(speaker.scheduler) + n <= speaker.scheduler.most):
+            with naming(request[0]):
+                asked.append((request[0], ask(speaker, *request[1], n)))
+            request = next(numbered, None)
         speaker.step()
-        while asked and all(sequence.finish for sequence in asked[0]):
-            sequences = asked.popleft()
-            for sequence in sequences:
-                if sequence.error:
-                    raise sequence.error
+        yield None
+        while asked and all(sequence.finish for sequence in asked[0][1]):
+            number, sequences = asked.popleft()
+            for error in filter(None, (sequence.error for sequence in sequences)):
+                with naming(number):
+                    raise error
             yield [completion(sequence.tokens, sequence.finish or "length") for sequence in sequences]
 
 
-def named(number: int, speaker: Engine, prompt: str | Sequence[int], sampling: Sampling, n: int) -> list[engine.Sequence]:
+@contextmanager
+def naming(number: int) -> Iterator[None]:
+    """A ValueError from inside tells the number of the prompt."""
     try:
-        return speaker.add(prompt, sampling, n)
+        yield
     except ValueError as error:
         raise ValueError(f"prompt {number}: {error}") from None

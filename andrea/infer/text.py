@@ -2,8 +2,24 @@
 
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from andrea.data.tokenizer import Tokenizer
+
+Finish = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One sampled token. The last of its answer has `finish`, and no other has: "stop" (separator, stop string or rule) or "length"."""
+
+    row: int
+    id: int
+    text: str  # what has become certain with this token: whole characters, no beginning of a stop string; may be empty
+    logprob: float  # nats: the log-softmax of the model's own logits, before rule, penalty, temperature and limits
+    finish: Finish | None
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest (id, logprob), as many as Sampling.logprobs asks for
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:
