@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from andrea.files import replace_bytes
 
+LONG_WORD = 20  # columns; what is longer is folded
 CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # also what turns the reading direction
 
 
@@ -51,17 +52,35 @@ def terminal(tables: Sequence[Table], file: TextIO | None = None) -> None:
 
     out = file or sys.stdout
     console = Console(file=out, highlight=False)
-    console.width = max(console.width, 80 if out.isatty() else 120)  # a narrower terminal folds lines better than a table folds words
+    usual = max(console.width, 80 if out.isatty() else 120)  # a narrower terminal folds lines better than a table folds words
     for table in tables:
+        least = [least_width(name, [row[i] for row in table.rows]) for i, name in enumerate(table.columns)]
+        console.width = max(usual, sum(least) + 3 * len(least))
         grid = Grid(title=Text(table.title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in table.columns:
+        for name, width in zip(table.columns, least, strict=True):
             right = name.startswith(">")
-            grid.add_column(Text(name.removeprefix(">")), justify="right" if right else "left", no_wrap=right, overflow="fold")
+            grid.add_column(
+                Text(name.removeprefix(">")), justify="right" if right else "left", no_wrap=right, overflow="fold", min_width=width
+            )
         for row in table.rows:
-            grid.add_row(*(Text(number(cell) if isinstance(cell, int | float) else str(cell)) for cell in row))
+            grid.add_row(*(Text(told(cell)) for cell in row))
         console.print(grid)
         if table.note:
-            console.print(Text(table.note))
+            console.print(Text(table.note), width=usual)
+
+
+def told(cell: object) -> str:
+    return number(cell) if isinstance(cell, int | float) else str(cell)
+
+
+def least_width(name: str, cells: Sequence[object]) -> int:
+    """Columns of a terminal that a column takes at least: numbers are never cut, nor words up to LONG_WORD."""
+    from rich.cells import cell_len
+
+    texts = [name.removeprefix(">"), *map(told, cells)]
+    if name.startswith(">"):
+        return max(map(cell_len, texts))
+    return max((min(cell_len(word), LONG_WORD) for text in texts for word in text.split()), default=0)
 
 
 def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str = "") -> None:

@@ -700,7 +700,14 @@ def test_the_command_runs_reports_and_verifies(mine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, said, _ = andrea("run", opened.target, "--jobs", 2)
     assert code == 0
-    for part in ("design ", "runs/hour", "noise: loss of one", "a trend of 3 of 6 seeds", "one against other"):
+    for part in (
+        "design ",
+        "runs/hour",
+        "noise: loss of one",
+        "a trend of 3 of 6 seeds",
+        "mine, 3 of 6 seeds so far: ",
+        "one against other",
+    ):
         assert part in said, part
     code, said, _ = andrea("run", opened.target, "--full", "--json")
     assert (code, json.loads(said.splitlines()[-1])["verdict"]) == (0, SUPPORTED)
@@ -711,6 +718,11 @@ def test_the_command_runs_reports_and_verifies(mine, tmp_path, monkeypatch):
     assert code == 1 and "mine: does not hold; 1 of 12 do not hold" in said
     assert "--record keeps runs in the package" in andrea("run", opened.target, "--record")[2]
     assert "--runs 0 must be at least 1" in andrea("verify", "evidence", "--runs", 0)[2]
+    assert "runs of mine, which is none of our claims; name its file: --file" in andrea("verify", "evidence")[2]
+    assert "none is not there" in andrea("report", "--evidence", "none")[2]
+    written = json.loads(andrea("report", opened.target, "--evidence", "evidence", "--out", "own", "--json")[1])["written"]
+    assert written == [str(Path("own/claims.md")), str(Path("own/claims.html"))]
+    assert "## mine: " in Path("own/claims.md").read_text(encoding="utf-8")
     code, said, _ = andrea("report", "--out", "book", "--evidence", "evidence", "--csv")
     assert code == 0 and said.split() == [
         "wrote",
@@ -722,10 +734,10 @@ def test_the_command_runs_reports_and_verifies(mine, tmp_path, monkeypatch):
     ]
 
 
-def test_the_command_lists_the_sentences_and_the_history():
+def test_the_command_lists_the_sentences_and_the_history(tmp_path):
     listed = json.loads(andrea("--json")[1])
     assert [row["id"] for row in listed] == [sentence.id for sentence in SENTENCES]
     assert "residual-gradient" in andrea()[1]
     assert json.loads(andrea("history", "--json")[1])[0]["who"] == "Transformer, 2017"
     assert "Chinchilla" in andrea("history")[1]
-    assert {c["name"] for c in json.loads(andrea("report", "--json")[1])["claims"]} == set(names())
+    assert {c["name"] for c in json.loads(andrea("report", "--out", tmp_path, "--json")[1])["claims"]} == set(names())

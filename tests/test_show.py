@@ -28,6 +28,13 @@ def test_numbers_sizes_and_shares_read_well() -> None:
     assert percent(0.61326) == "61.3 %"
 
 
+def test_numbers_are_never_cut_however_many_columns() -> None:
+    file = io.StringIO()
+    terminal([Table("t", ("name", *(f">column {n}" for n in range(20))), [("blocks.0.mid", *[123_456_789] * 20)])], file)
+    printed = file.getvalue()
+    assert printed.count("123,456,789") == 20 and "blocks.0.mid" in printed and "column 19" in printed
+
+
 def test_long_cells_are_folded_and_never_cut(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     file = io.StringIO()

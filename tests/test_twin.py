@@ -9,6 +9,7 @@ from test_cli import andrea
 
 from andrea.claims.grow import corpus, paired
 from andrea.claims.twin import PROBE_ROWS, USUAL, Born, Grew, Grown, Looked, twin
+from andrea.cli.twin import ending
 from andrea.config import override
 from andrea.insight.flow import gradients, held_out
 from andrea.model import Transformer
@@ -78,6 +79,7 @@ def test_twins_of_different_depth_are_shown_as_far_as_they_go():
     assert (len(last.first), len(last.second)) == (4, 2)
     assert of(Grown, events)[0].next == "andrea claims"
     assert of(Born, events)[0].alike < of(Born, events)[0].tensors[0]
+    assert "no number" not in ending(events)[0] and "block 3" in ending(events)[0]
 
 
 def test_a_twin_that_breaks_is_told_and_the_other_goes_on():
@@ -90,6 +92,7 @@ def test_a_twin_that_breaks_is_told_and_the_other_goes_on():
 def test_time_ends_it():
     events = list(twin("model.norm=post", TINY, seconds=1e-9))
     assert len(of(Grew, events)) == 1 and of(Grown, events)[0].step == 1
+    assert of(Grown, events)[0].told.startswith("After 1 of 6 steps, when the time was up, norm=pre has")
 
 
 @pytest.mark.parametrize(

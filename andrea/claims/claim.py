@@ -185,7 +185,7 @@ def open_claim(target: str) -> Opened:
         module = load(path.resolve())
     claim = getattr(module, "CLAIM", None)
     if not isinstance(claim, Claim):
-        raise ValueError(f"{target} has no CLAIM = Claim(...); docs/claims.md shows one")
+        raise ValueError(f"{target} has no CLAIM = Claim(...); docs/own-claim.md shows one")
     return Opened(target if path.parent == HOME else str(path.resolve()), claim, path.read_text(encoding="utf-8"))
 
 

@@ -114,8 +114,11 @@ def card(opened: Opened, evidence: Path | None = None) -> Card:
     return Card(opened.claim, opened.design, is_current, runs, rates, judge(opened.claim, by_seed(opened.claim, runs, rates)))
 
 
-def cards(evidence: Path | None = None) -> list[Card]:
-    return [card(open_claim(name), evidence) for name in names()]
+def cards(evidence: Path | None = None, files: Sequence[str] = ()) -> list[Card]:
+    """Our claims, and those of the files. Raises ValueError for a folder that is not there."""
+    if evidence and not evidence.is_dir():
+        raise ValueError(f"{evidence} is not there; `andrea claims run` makes such folders")
+    return [card(open_claim(target), evidence) for target in (*names(), *files)]
 
 
 def sentence_rows(all_cards: Sequence[Card]) -> list[dict[str, Any]]:

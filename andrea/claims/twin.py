@@ -80,7 +80,7 @@ Event = Born | Grew | Looked | Grown
 def twin(
     change: str, base: RunConfig = USUAL, seed: int = 0, every: int = 10, seconds: float = math.inf, text: Text | None = None
 ) -> Iterator[Event]:
-    """Grow `base` and the same with one `path=value`, both at once, to the end of base.train.steps, or until `seconds` have gone by.
+    """Grow `base` and the same with one `path=value`, both at once, to the end of base.train.steps, or until they have grown for `seconds`.
 
     Raises ValueError for a change that is none, or of what twins share: the text, the seed, the number of steps.
     """
@@ -94,8 +94,10 @@ def twin(
         )
     if base == other:
         raise ValueError(f"{path} is {change.partition('=')[2]} in both; give another value, so that the twins differ")
-    if every < 1 or seconds <= 0:
-        raise ValueError(f"every={every} must be at least 1 step, and seconds={seconds:g} more than 0")
+    if every < 1:
+        raise ValueError(f"every={every} must be at least 1 step")
+    if not seconds > 0:
+        raise ValueError(f"seconds={seconds:g} must be more than 0")
     text = text or corpus(base.data, base.model.vocab_size)
     V = text.data.tokenizer.vocab_size  # a small text gives less than was asked for
     configs = [replace(c, model=replace(c.model, vocab_size=V)) for c in (base, other)]
@@ -107,10 +109,11 @@ def twin(
     probe = held_out(text.data.val, min(c.model.context for c in configs), PROBE_ROWS)[:, :-1]
     with ThreadPoolExecutor(2) as pool:  # torch computes without Python's lock
         yield (looked := Looked(0, *pool.map(lambda m: look(m, probe), (a, b))))
+        ready = perf_counter()  # the clock of `seconds`: reading the text and compiling is not growing
         for step in range(1, total + 1):
             done = tuple(pool.map(next, runs))
             yield Grew(step, pair(s.loss for s in done), pair(s.grad_norm for s in done), round(perf_counter() - began, 3))
-            last = step == total or perf_counter() - began > seconds
+            last = step == total or perf_counter() - ready > seconds
             if last or step % every == 0:
                 yield (looked := Looked(step, *pool.map(lambda m: look(m, probe), (a, b))))
             if last:
@@ -118,7 +121,7 @@ def twin(
         losses = pair(pool.map(lambda m: evaluate(m, text.data.val, text.data.tokenizer, limit=EVAL_TOKENS // 2).loss, (a, b)))
     ratios = pair(ratio(g) for g in (looked.first, looked.second))
     next_one = f"andrea claims run {TRIED_BY[path]} --quick" if path in TRIED_BY else "andrea claims"
-    yield Grown(step, losses, ratios, tell((names[0], names[1]), step, losses, ratios), next_one, round(perf_counter() - began, 3))
+    yield Grown(step, losses, ratios, tell((names[0], names[1]), step, total, losses, ratios), next_one, round(perf_counter() - began, 3))
 
 
 def look(model: Transformer, rows: Tensor) -> tuple[float | None, ...]:
@@ -147,15 +150,16 @@ def alike(a: Transformer, b: Transformer) -> tuple[int, tuple[int, int]]:
     return sum(name in theirs and torch.equal(p, theirs[name]) for name, p in ours.items()), (len(ours), len(theirs))
 
 
-def tell(names: tuple[str, str], step: int, losses: Pair, ratios: Pair) -> str:
+def tell(names: tuple[str, str], step: int, total: int, losses: Pair, ratios: Pair) -> str:
     """One sentence of what was measured."""
     said = [
         f"{name} has " + ("no finite loss" if loss is None else f"{loss:.3f} nats per token")
-        + ("" if r is None else f", and {r:.2g} of the last block's gradient at the first")
+        + ("" if r is None else f", and its first block {r:.2g} times the gradient of its last")
         for name, loss, r in zip(names, losses, ratios, strict=True)
     ]  # fmt: skip
     gap = f" ({losses[1] - losses[0]:+.3f})" if losses[0] is not None and losses[1] is not None else ""
-    return f"After {step:,} steps {said[0]}; {said[1]}{gap}: one seed shows a difference, and more decide."
+    when = f"After {step:,} steps" if step == total else f"After {step:,} of {total:,} steps, when the time was up,"
+    return f"{when} {said[0]}; {said[1]}{gap}: one seed shows a difference, and more decide."
 
 
 def to_dict(event: Event) -> dict[str, Any]:

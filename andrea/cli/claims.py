@@ -136,7 +136,10 @@ def judged(j: "Judgement", before: "Judgement") -> list[Table]:
         )
     columns = ("question: below 0 as claimed", ">mean", ">95 %", "unit", "verdict", "to decide", "recorded")
     shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    return [Table(f"{j.claim}: {j.verdict}", [columns[i] for i in shown], [[row[i] for i in shown] for row in rows])]
+    title = (
+        f"{j.claim}: {j.verdict}" if len(j.seeds) == j.planned else f"{j.claim}, {len(j.seeds)} of {j.planned} seeds so far: {j.verdict}"
+    )
+    return [Table(title, [columns[i] for i in shown], [[row[i] for i in shown] for row in rows])]
 
 
 def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
@@ -156,10 +159,14 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
         )
     elif j.seeds_to_go:
         lines.append(f"undecided with {len(j.seeds)} seeds; about {j.seeds_to_go} more would decide, if mean and spread stay")
-    return "\n".join(lines) or "every seed of the design"
+    return "\n".join(lines) or "every seed of the design is in this verdict; docs/claims.md says what its words mean"
 
 
 def report(
+    files: Annotated[
+        list[str] | None, Argument(metavar="[FILE.py]...", help="Claims of yours, to report with ours.", show_default=False)
+    ] = None,
+    *,
     out: Annotated[Path, Option(metavar="FOLDER", help="Where claims.md and claims.html go.")] = Path("docs"),
     evidence: EvidenceOption = None,
     csv: Annotated[bool, Option("--csv", help="Also claims.csv: every figure of every run.")] = False,
@@ -175,15 +182,16 @@ def report(
 
       andrea claims report
 
-      andrea claims report --evidence evidence --out book --csv --latex --svg
+      andrea claims report ./mine.py --evidence evidence --out book --csv --latex --svg
     """
     from andrea.claims.report import cards, data, written
 
-    found = cards(evidence)
+    found = cards(evidence, files or ())
+    paths = written(found, out, [kind for kind, wanted in (("csv", csv), ("latex", latex), ("svg", svg)) if wanted])
     if as_json:
-        print_json(data(found))
+        print_json({**data(found), "written": [str(path) for path in paths]})
         return
-    for path in written(found, out, [kind for kind, wanted in (("csv", csv), ("latex", latex), ("svg", svg)) if wanted]):
+    for path in paths:
         print(f"wrote {path}")
 
 
@@ -206,7 +214,7 @@ def verify(
 
       andrea claims verify evidence --runs 1 --minutes 10
     """
-    from andrea.claims.claim import open_claim
+    from andrea.claims.claim import names, open_claim
     from andrea.claims.verify import Checked, claim_of
     from andrea.claims.verify import verify as verify_claim
 
@@ -215,6 +223,8 @@ def verify(
     folders = [folder] if (folder / "design.json").exists() else sorted(p.parent for p in folder.glob("*/design.json")) or [folder]
     holds = True
     for each in folders:
+        if not file and (name := claim_of(each)) not in names():
+            raise ValueError(f"{each} holds runs of {name}, which is none of our claims; name its file: --file mine.py")
         for event in verify_claim(each, open_claim(file or claim_of(each)), runs, minutes, seed, jobs):
             holds &= event.holds
             word = "holds" if event.holds else "does not hold"

@@ -154,10 +154,10 @@ def growth_table(found: dict[str, Any]) -> Table:
         through = slopes[0] / slopes[-1] if slopes[-1] else None
         lens = (f"{bits[0]:.2f}", f"{bits[len(bits) // 2]:.2f}", f"{bits[-1]:.2f}")
         rows.append((seen["step"], form(through, ".3g"), form(wrote[0], ".3f"), form(wrote[-1], ".3f"), *lens, *map(kinds.count, GROWN)))
-    columns = (">step", ">gradient", ">first writes", ">last", ">lens, bits", ">halfway", ">end", *(f">{name}" for name in GROWN))
+    columns = (">step", ">gradient", ">writes", ">last", ">lens", ">halfway", ">end", *(f">{name}" for name in GROWN))
     note = (
         "gradient: what reaches the embedding over what reaches the last layer. writes: |added| / |stream| of the first and the last "
-        "sublayer. lens: its entropy at the embedding, halfway and at the end. previous, induction: heads of that kind. On one text from "
+        "sublayer. lens: its entropy, bits, at the embedding, halfway, at the end. previous, induction: heads of that kind. One text from "
         "the validation split; --json has every layer and head, --png draws them."
     )
     return Table(f"{found['run']}: as it grew", columns, rows, note)

@@ -1,5 +1,6 @@
 """`andrea quantize`: the same model in fewer bits."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,13 +32,15 @@ def quantize(
     """
     from andrea.checkpoint import load
     from andrea.evaluate import evaluate
-    from andrea.infer.quantize import METHODS, as_model, calibration, pack, write_packed
+    from andrea.infer.quantize import CALIBRATION, METHODS, as_model, calibration, pack, write_packed
 
     if to not in PRECISIONS:
         raise ValueError(f"--to {to} is none of {', '.join(PRECISIONS)}")
     opened, precision = load(run, at), PRECISIONS[to]
     data, model = opened.open_data(), opened.model
+    print(f"rounding to {precision}, on {CALIBRATION:,} tokens of the training text", file=sys.stderr, flush=True)
     packed = pack(model, precision, calibration(data.train, model.config.context))
+    print(f"perplexity before and after, on {len(data.val) - 1:,} tokens of validation text", file=sys.stderr, flush=True)
     before, after = (evaluate(m, data.val, opened.tokenizer) for m in (model, as_model(packed)))
     path = write_packed(opened, packed)
     change = after.perplexity / before.perplexity - 1

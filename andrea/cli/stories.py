@@ -38,8 +38,8 @@ def stories(
     from andrea.data.stories import pairs as all_pairs
     from andrea.data.stories import stories as all_stories
 
-    if n < 1:
-        raise ValueError(f"-n {n} must be at least 1")
+    if n < 1 or first < 0:
+        raise ValueError(f"-n {n} must be at least 1, and --first {first} at least 0")
     if pairs and (labels or first):
         raise ValueError("--pairs are no stories; leave out --labels and --first")
     told = () if pairs else islice(all_stories(seed, language, first), n)  # each is made when it is printed
@@ -53,7 +53,7 @@ def stories(
     for pair in found:
         print(f"{pair.kind}\n  right  {pair.right}\n  wrong  {pair.wrong}\n")
     for number, story in enumerate(told, first):
-        print(f"{number} ({story.topic}, {story.plot})\n{story.text}\n")
+        print(f"story {number}, topic {story.topic}, plot {story.plot}\n{story.text}\n")
         if labels:
             columns = ("word", "class", "meaning", "phrase", "number", "agrees with", "fact")
             terminal([Table("", columns, [row(story, word) for word in story.words])])

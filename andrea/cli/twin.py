@@ -25,7 +25,7 @@ def twin(
     both: Annotated[
         list[str] | None, Option(metavar="PATH=VALUE", help="Set in both; can be repeated. model.n_layer=6", show_default=False)
     ] = None,
-    seconds: Annotated[float, Option(help="End after so long, if the steps are not done by then.")] = 60.0,
+    seconds: Annotated[float, Option(help="Grow for so long, if the steps are not done before.")] = 60.0,
     steps: Annotated[int | None, Option(help="Of both. Default: 300, or of --both.", show_default=False)] = None,
     every: Annotated[int, Option(help="Steps between two looks at the gradients.")] = 10,
     seed: Annotated[int, Option(help="Of both: weights and order of the text.")] = 0,
@@ -143,15 +143,16 @@ def ending(events: "Sequence[Event]") -> list[str]:
     born, grown = events[0], events[-1]
     looked = next(event for event in reversed(events) if isinstance(event, Looked))
     assert isinstance(born, Born) and isinstance(grown, Grown)
-    rows = (f"{name:>10}  {number(x, '.2e'):>9}  {number(y, '.2e'):>9}" for name, x, y in layers(looked))
-    table = "\n".join([f"{'|dL/dh| at':>10}  {'first':>9}  {'second':>9}", *rows])
+    wide = [max(9, len(name)) for name in born.names]
+    rows = (f"{name:>10}  {number(x, '.2e'):>{wide[0]}}  {number(y, '.2e'):>{wide[1]}}" for name, x, y in layers(looked))
+    table = "\n".join([f"{'|dL/dh| at':>10}  {born.names[0]:>9}  {born.names[1]:>9}", *rows])
     return [table, grown.told, f"Next: {grown.next}"]
 
 
 def layers(looked: "Looked") -> list[tuple[str, float | None, float | None]]:
-    """By depth: the first twin's gradient and the second's; what one of them lacks is None."""
+    """By depth: the first twin's gradient and the second's; None is no number, nan a block that one of them lacks."""
     n = max(len(looked.first), len(looked.second))
-    padded = [(*sizes, *[None] * (n - len(sizes))) for sizes in (looked.first, looked.second)]
+    padded = [(*sizes, *[math.nan] * (n - len(sizes))) for sizes in (looked.first, looked.second)]
     return [("embedding" if i == 0 else f"block {i}", x, y) for i, (x, y) in enumerate(zip(*padded, strict=True))]
 
 
@@ -170,9 +171,11 @@ def drawn(events: "Sequence[Event]") -> Any:
     for name in ("", *born.names):
         grid.add_column(name, min_width=0 if not name else BAR + 10)
     recent = [[event.losses[side] for event in grew[-LOSSES:]] for side in (0, 1)]
-    means = [sum(x for x in some if x is not None) / len(some) if some and None not in some else None for some in recent]
+    means = [
+        sum(x for x in some if x is not None) / len(some) if some and None not in some else None if some else math.nan for some in recent
+    ]
     grid.add_row("loss", *(number(mean, ".3f") for mean in means))
-    grid.add_row("gradient", *(number(norm, ".2e") for norm in (grew[-1].grad_norms if grew else (None, None))), end_section=True)
+    grid.add_row("gradient", *(number(norm, ".2e") for norm in (grew[-1].grad_norms if grew else (math.nan, math.nan))), end_section=True)
     if looked:
         sizes = [size for size in (*looked.first, *looked.second) if size]
         low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
@@ -183,10 +186,10 @@ def drawn(events: "Sequence[Event]") -> Any:
 
 def bar(size: float | None, low: float, high: float) -> str:
     """A bar by the logarithm, the smallest of all a column long, and the number."""
-    if not size:
+    if not size or math.isnan(size):
         return number(size, ".2e")
     return f"{'█' * (1 + round((BAR - 1) * (math.log10(size) - low) / max(high - low, 1e-9))):<{BAR}} {size:.1e}"
 
 
 def number(value: float | None, how: str) -> str:
-    return "no number" if value is None else format(value, how)
+    return "no number" if value is None else "" if math.isnan(value) else format(value, how)

@@ -5,7 +5,7 @@ allowed.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -93,9 +93,8 @@ class Rules:
             from llguidance import LLMatcher
         except ImportError:
             raise ValueError("a regular expression or a schema needs the package llguidance: pip install 'andrea[grammar]'") from None
-        kind, make = (
-            ("json_schema", LLMatcher.grammar_from_json_schema) if sampling.regex is None else ("regex", LLMatcher.grammar_from_regex)
-        )
+        compact = partial(LLMatcher.grammar_from_json_schema, defaults={"whitespace_flexible": False})  # or blanks without end fit, too
+        kind, make = ("json_schema", compact) if sampling.regex is None else ("regex", LLMatcher.grammar_from_regex)
         given = sampling.json_schema if sampling.regex is None else sampling.regex
         assert given is not None
         try:

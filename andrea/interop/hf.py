@@ -200,7 +200,11 @@ def import_hf(folder: Path, out: Path) -> Path:
 def read_config(stored: Mapping[str, Any], path: Path, vocab_size: int) -> ModelConfig:
     """The model of their config.json. Raises ValueError, naming the field, for what ours is not."""
     if stored.get("model_type") != "gpt2":
-        raise ValueError(f"{path} is of a model of type {shown(stored.get('model_type'))}; gpt2 is what can be imported")
+        raise ValueError(
+            f"{path} is of a model of type {shown(stored.get('model_type'))}; gpt2 is what can be imported"
+            + "; a run with learned positions is exported as one: train it with --set positions=learned"
+            * (stored.get("model_type") == "gpt_neox")
+        )
     for name, value in GPT2.fixed.items():
         if stored.get(name, value) != value:
             raise ValueError(f"{path} has {name}={shown(stored[name])}; ANDREA's models have {value}")

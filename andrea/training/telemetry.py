@@ -58,7 +58,10 @@ def grown(name: str | Path, folder: Path = Path("runs")) -> dict[str, Any]:
     run = find_run(name, folder)
     observed = [m for m in read_metrics(run) if m["event"] == "Observed"]
     if not observed:
-        raise ValueError(f"{run} noted nothing of its layers; runs do at every evaluation, unless --set telemetry=false or a tiny context")
+        raise ValueError(
+            f"{run} noted nothing of its layers; runs do at every evaluation, unless they were imported, had --set telemetry=false, or a "
+            "context of one token"
+        )
     config = read_run(run)[0].model
     names = {"stations": stations(config.n_layer), "sublayers": sublayers(config.n_layer), "scores": SCORES}
     return {"run": str(run), **names, "observed": observed}
