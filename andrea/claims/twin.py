@@ -109,7 +109,7 @@ def twin(
     probe = held_out(text.data.val, min(c.model.context for c in configs), PROBE_ROWS)[:, :-1]
     with ThreadPoolExecutor(2) as pool:  # torch computes without Python's lock
         yield (looked := Looked(0, *pool.map(lambda m: look(m, probe), (a, b))))
-        ready = perf_counter()  # the clock of `seconds`: reading the text and compiling is not growing
+        ready = perf_counter()  # the clock of `seconds`: reading the text is not growing
         for step in range(1, total + 1):
             done = tuple(pool.map(next, runs))
             yield Grew(step, pair(s.loss for s in done), pair(s.grad_norm for s in done), round(perf_counter() - began, 3))
