@@ -79,5 +79,5 @@ CLAIM = Claim(
             needed=False,
         ),
     ),
-    seeds=tuple(range(6)),
+    seeds=tuple(range(9)),
 )
