@@ -73,7 +73,7 @@ def measure(shape: str, precisions: list[str], rounds: int, threads: int | None)
                 times[name][what] += found
     rows = {}
     for name, decoder in decoders.items():
-        moved = decoder.bytes_read + 2 * 4 * c.d_model * c.n_layer * (PROMPT + STEPS // 2)
+        moved = decoder.bytes_read + 2 * decoder.room.keys.itemsize * c.d_model * c.n_layer * (PROMPT + STEPS // 2)
         each = [{what: find(found) for what, found in times[name].items()} for find in (statistics.median, min)]
         rows[name] = {
             "tokens_per_s": [1 / t["step"] for t in each],

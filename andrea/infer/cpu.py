@@ -1,4 +1,4 @@
-"""Decoding on a CPU: kernels/decode.py's compiled step, its weights in panels, and the threads that compute it together."""
+"""Decoding on a CPU: kernels/decode.py's compiled step, its weights in blocks, and the threads that compute it together."""
 
 import ctypes
 import sys
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROWS = 128  # tokens computed together, of a prompt or of many sequences
 MATRICES = ("attn.qkv", "attn.out", "mlp.up", "mlp.down", "mlp.gate")  # in the order of kernels/decode.py
+LANES, BLOCK = 16, 64  # as kernels/decode.py has them
 ALONE = 4 << 20  # bytes of weights that one core reads before a second has joined it
 
 
@@ -56,7 +57,7 @@ def lacking() -> str:
 
 
 class CpuDecoder:
-    """Next-token logits from a model in panels, for up to `slots` sequences, whose keys and values have their place from the beginning.
+    """Next-token logits from a model in blocks, for up to `slots` sequences, whose keys and values have their place from the beginning.
 
     The bits of every answer are the same whatever is computed beside it, in whichever pieces its prompt comes, and with any number
     of threads. May be called from several Python threads: one waits for the other. Raises ImportError where Numba does not run.
@@ -70,7 +71,7 @@ class CpuDecoder:
         if slots < 1 or (threads is not None and threads < 1):
             raise ValueError(f"slots={slots}, threads={threads}: wanted at least 1 of each")
         self.config, self.slots, self.take_part, self.lock = packed.config, slots, take_part, Lock()
-        rest, matrices = in_panels(packed)
+        rest, matrices = in_order(packed)
         self.bytes_read = sum(part.nbytes for part in matrices[:4])  # by every step
         self.threads = threads or (1 if self.bytes_read < ALONE else torch.get_num_threads())
         self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
@@ -88,9 +89,10 @@ class CpuDecoder:
     def copy(self, source: int, target: int, length: int) -> None:
         """The first `length` positions of one slot's keys and values to another."""
         with self.lock:
-            for held, end in ((self.room.keys, -(-length // self.room.keys.shape[-1])), (self.room.values, length)):
-                along = held[:, :, :, :end] if held is self.room.keys else held[:, :, :, :, :end]
-                along[target] = along[source]
+            keys, values = self.room.keys, self.room.values
+            groups, pairs = -(-length // LANES), -(-length // (values.shape[5] // LANES))
+            keys[target, :, :, :groups] = keys[source, :, :, :groups]
+            values[target, :, :, :, :pairs] = values[source, :, :, :, :pairs]
 
     def read(self, slots: Sequence[int], ids: Sequence[int], positions: Sequence[int], wanted: int) -> np.ndarray:
         """Logits of the last `wanted` rows."""
@@ -164,16 +166,15 @@ def aligned(shape: int | tuple[int, ...], dtype: type = np.float32) -> np.ndarra
 
 
 def padded(n: int) -> int:
-    return -(-n // GROUP) * GROUP
+    return -(-n // BLOCK) * BLOCK
 
 
 def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[decode.Room, np.ndarray, np.ndarray]":
     """Everything a step writes to, zeros where padding is read; the last two are what matrices multiply, in the type they do it in."""
     from andrea.kernels import decode
-    from andrea.kernels.decode import LANES
-
     R, K, context, D = ROWS, c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
     M, read = padded(c.mlp_width), kind.type if kind in (np.float32, np.uint16) else np.int8
+    cached, pair = (np.float32, 1) if kind == np.float32 else (np.uint16, 2)
 
     def zeros(*shape: int, dtype: type = np.float32) -> np.ndarray:
         memory = aligned(shape, dtype)
@@ -187,8 +188,8 @@ def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[dec
         asked=np.zeros((R + 1, 3), np.int64),
         now=np.zeros(3, np.int64),
         rows=np.zeros((R, 3), np.int64),
-        keys=aligned((slots, c.n_layer, c.n_head, context // LANES, K, LANES)),
-        values=aligned((slots, c.n_layer, c.n_head, -(-K // LANES), context, LANES)),
+        keys=aligned((slots, c.n_layer, c.n_head, context // LANES, -(-K // pair), LANES * pair), cached),
+        values=aligned((slots, c.n_layer, c.n_head, -(-K // LANES), context // pair, LANES * pair), cached),
         x=zeros(R, D),
         h=zeros(R, D),
         y=zeros(R, max(padded(3 * c.d_model), M)),
@@ -199,17 +200,18 @@ def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[dec
         p_scales=zeros(R, M // GROUP),
         p_begin=zeros(R, M // GROUP, dtype=np.int32),
         scores=zeros(threads, context + padded(K)),
+        factors=zeros(threads, max(context, padded(K)), dtype=cached),
         logits=zeros(R, padded(c.vocab_size)),
         sync=sync,
     )
     return found, zeros(R, D, dtype=read), zeros(R, M, dtype=read)
 
 
-def in_panels(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
+def in_order(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
     """The model as the compiled step reads it; nothing of `packed` is kept."""
     from andrea.kernels import decode
 
-    assert decode.GROUP == GROUP
+    assert (decode.GROUP, decode.LANES, decode.BLOCK) == (GROUP, LANES, BLOCK)
     NOWHERE = decode.NOWHERE
     c, tensors = packed.config, packed.tensors
     small: list[Tensor] = []
@@ -229,8 +231,8 @@ def in_panels(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
         for i, name in enumerate(MATRICES):
             address = f"blocks.{layer}.{name}"
             if f"{address}.weight" in tensors:
-                panels, scales = matrix(packed, f"{address}.weight")
-                begin = blocks.append(panels) * panels.itemsize // 4
+                codes, scales = matrix(packed, f"{address}.weight")
+                begin = blocks.append(codes) * codes.itemsize // 4
                 table[layer, i] = begin, block_scales.append(scales), note(f"{address}.bias")
     each = [[norm(f"blocks.{layer}.attn_norm"), norm(f"blocks.{layer}.mlp_norm")] for layer in range(c.n_layer)]
     order = [n for pair in each for n in pair]
@@ -275,24 +277,20 @@ class Flat:
 
 
 def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix in panels, flat, and its scales as the step counts them."""
+    """A matrix in blocks, flat, and its scales as the step counts them."""
     codes, scales = packed.tensors[name], packed.scales.get(name)
-    rows, columns = codes.shape
-    codes = F.pad(codes, (0, 0 if codes.dtype == torch.uint8 else -columns % GROUP, 0, -rows % GROUP))
     none = np.zeros(0, np.float32)
     if codes.dtype == torch.float32:
-        return panels(codes, 1).numpy(), none
+        return in_blocks(codes, 1).numpy(), none
     if codes.dtype == torch.bfloat16:
-        return panels(codes, 2).view(torch.uint16).numpy(), none
+        return in_blocks(codes, 2).view(torch.uint16).numpy(), none
     assert scales is not None
-    scales = F.pad(scales, (0, 0, 0, -rows % GROUP))
     if codes.dtype == torch.int8:
-        return panels(codes, 4).numpy() ^ np.int8(-128), scales[:, 0].numpy()
-    return panels(codes, 4).numpy(), panels(scales, 1).view(torch.uint16).numpy()
+        return in_blocks(codes, 4).numpy() ^ np.int8(-128), F.pad(scales[:, 0], (0, -len(codes) % BLOCK)).numpy()
+    return in_blocks(codes, 4, BLOCK // 2).numpy(), in_blocks(scales, 1, BLOCK // GROUP).view(torch.uint16).numpy()
 
 
-def panels(codes: Tensor, columns: int) -> Tensor:
-    """(N, K) -> (N / 16, K / columns, 16, columns), flat."""
-    from andrea.kernels.decode import LANES
-
-    return codes.unflatten(1, (-1, columns)).unflatten(0, (-1, LANES)).transpose(1, 2).flatten().contiguous()
+def in_blocks(codes: Tensor, columns: int, multiple: int = BLOCK) -> Tensor:
+    """(N, K) -> (N / 64, K / columns, 64, columns), flat, padded with zeros to whole blocks and a multiple of columns."""
+    codes = F.pad(codes, (0, -codes.shape[1] % multiple, 0, -len(codes) % BLOCK))
+    return codes.unflatten(1, (-1, columns)).unflatten(0, (-1, BLOCK)).transpose(1, 2).flatten().contiguous()

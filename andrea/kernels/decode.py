@@ -1,8 +1,8 @@
 """The decode step for a CPU, compiled by Numba: everything between token ids and logits in one call for each thread.
 
-A matrix (N, K) lies in panels of 16 rows, and within a panel column by column, so that one vector instruction takes 16 rows at once, no sum
+A matrix (N, K) lies in blocks of 64 rows, and within a block column by column, so that one vector instruction takes 16 rows at once, no sum
 goes across a vector, and a thread reads memory in one stream. A word is 32 bits of a row: 1 column in float32, 2 in bfloat16, 4 in
-int8, 8 in int4; panels are (N / 16, K / columns, 16) words. Rows and columns are padded with zeros to multiples of 32.
+int8, 8 in int4; a matrix is (N / 64, K / columns, 64) words. Rows and columns are padded with zeros to multiples of 64.
 
     float32   y = W x                                         every product and sum in float32
     bfloat16  y = W bf16(x)                                   products of bfloat16, sums in float32
@@ -29,10 +29,10 @@ from numba.core.codegen import get_host_cpu_features
 from andrea.kernels.layer_norm import EPSILON
 from andrea.kernels.loops import CUBIC, FLAT, LOG2_E, ONE, SLOPE, exp2, narrow, softmax, widen
 
-LANES = 16  # rows of a panel: one AVX-512 register, two of AVX2, four of NEON
+LANES = 16  # numbers of a vector: one AVX-512 register, two of AVX2, four of NEON
+BLOCK = 64  # rows of a matrix that lie together, and that a thread takes at a time
 GROUP = 32  # columns that share a scale
 COLUMNS = {np.dtype(np.float32): 1, np.dtype(np.uint16): 2, np.dtype(np.int8): 4, np.dtype(np.uint8): 8}  # of a word, by the weights' type
-UNIT = 64  # columns of a product that a thread takes at a time
 QKV, OUT, UP, DOWN, GATE = range(5)  # the matrices of a block, as Weights.table counts them
 GELU, RELU, SWIGLU = range(3)
 NOWHERE = -1  # the place of what the model does not have
@@ -49,7 +49,7 @@ LOOSE: dict[str, Any] = {**EXACT, "fastmath": {"contract", "reassoc", "arcp", "n
 
 
 class Matrices(NamedTuple):
-    """Matrices in panels, flat, and their scales: of a row, float32; of a group of int4, bfloat16 (N / 16, K / 32, 16)."""
+    """Matrices in blocks, flat, and their scales: of a row, float32; of a group of int4, bfloat16 (N / 64, K / 32, 64)."""
 
     blocks: np.ndarray  # by their type (COLUMNS) float32, uint16, int8, or uint8 for int4
     scales: np.ndarray
@@ -82,8 +82,8 @@ class Room(NamedTuple):
     asked: np.ndarray  # int64 (R + 1, 3): what `rows` will hold in the next step, and last `now`
     now: np.ndarray  # int64 (3): rows, the first row whose logits are wanted, whether rows belong to one slot
     rows: np.ndarray  # int64 (R, 3): slot, id, position
-    keys: np.ndarray  # float32 (slots, L, H, context / 16, K, 16): panels whose rows are positions
-    values: np.ndarray  # float32 (slots, L, H, K / 16, context, 16): panels whose rows are the head's width
+    keys: np.ndarray  # float32 (slots, L, H, context / 16, K, 16), or bfloat16 in pairs of K, uint16 (..., context / 16, K / 2, 32)
+    values: np.ndarray  # float32 (slots, L, H, K / 16, context, 16), or bfloat16 in pairs of positions, uint16 (..., context / 2, 32)
     x: np.ndarray  # float32 (R, D): the residual stream
     h: np.ndarray  # float32 (R, D): what a matrix reads
     y: np.ndarray  # float32 (R, 3 D or M): what qkv and the MLP's first matrix give
@@ -94,6 +94,7 @@ class Room(NamedTuple):
     p_scales: np.ndarray  # float32 (R, M / 32): the same of the MLP's hidden layer
     p_begin: np.ndarray
     scores: np.ndarray  # float32 (threads, context + K)
+    factors: np.ndarray  # (threads, context or K) in the cache's type: what keys and values are multiplied with
     logits: np.ndarray  # float32 (R, V)
     sync: np.ndarray  # int64: see claim() and wait()
 
@@ -233,30 +234,28 @@ F32, I32 = ir.FloatType(), ir.IntType(32)
 VF, VI = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 
 
-def tile(panels: int, rows: int) -> Any:
-    """The product of some panels with some rows of x, as LLVM's instructions on vectors of 16: what a compiler makes of loops is luck.
+def tile(vectors: int, rows: int, step: int) -> Any:
+    """The product of some vectors of a matrix's rows with some rows of x, as LLVM's instructions: what a compiler makes of loops is luck.
 
-    y[r, 16 p + lane] for r < rows, p < panels. Each place and stride counts numbers of its array, those of w and x words.
+    y[r, 16 v + lane] for r < rows, v < vectors; a vector's next column stands `step` words on, the next vector's `stride`. Each place and
+    stride counts numbers of its array, those of w and x words.
     """
 
     @intrinsic
-    def product(
-        typing, w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
-    ):
-        signature = types.void(
-            w, start, stride, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride
-        )
+    def product(typing, w, start, stride, words, scales, scale_start, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride):
+        signature = types.void(w, start, stride, words, scales, scale_start, x, x_scales, x_begin, x_start, x_stride, y, y_start, y_stride)
 
         def codegen(context, builder, signature, args):
             def data(i: int, kind: ir.Type) -> Any:
                 return builder.bitcast(context.make_array(signature.args[i])(context, builder, args[i]).data, kind.as_pointer())
 
             scale = ir.IntType(16) if str(w.dtype) == "uint8" else F32
-            emit = Emit(builder, str(w.dtype), [data(0, I32), data(4, scale), data(7, I32), data(8, F32), data(9, I32), data(12, F32)])
-            places = [args[i] for i in (1, 2, 3, 5, 6, 10, 11, 13, 14)]
-            together = max(1, (ACCUMULATORS // (2 if emit.whole else 1)) // rows)
-            for first in range(0, panels, together):
-                emit.block(range(first, min(panels, first + together)), range(rows), *places)
+            pointers = [data(0, I32), data(4, scale), data(6, I32), data(7, F32), data(8, I32), data(11, F32)]
+            emit = Emit(builder, str(w.dtype), step, pointers)
+            places = [args[i] for i in (1, 2, 3, 5, 9, 10, 12, 13)]
+            together = max(1, ACCUMULATORS // rows)
+            for first in range(0, vectors, together):
+                emit.block(range(first, min(vectors, first + together)), range(rows), *places)
             return context.get_dummy_value()
 
         return signature, codegen
@@ -267,8 +266,8 @@ def tile(panels: int, rows: int) -> Any:
 class Emit:
     """Writes the instructions of one block of accumulators."""
 
-    def __init__(self, builder: Any, kind: str, pointers: list[Any]):
-        self.b, self.kind = builder, kind
+    def __init__(self, builder: Any, kind: str, step: int, pointers: list[Any]):
+        self.b, self.kind, self.step = builder, kind, step
         self.w, self.scales, self.x, self.x_scales, self.x_begin, self.y = pointers
         self.whole = kind in ("int8", "uint8")
 
@@ -308,7 +307,7 @@ class Emit:
             total = b.add(total, b.mul(a_byte, x_byte))
         return total
 
-    def block(self, ps, rs, start, stride, words, scale_start, scale_stride, x_start, x_stride, y_start, y_stride) -> None:
+    def block(self, ps, rs, start, stride, words, scale_start, x_start, x_stride, y_start, y_stride) -> None:
         b, at = self.b, lambda base, step, i: self.b.add(base, self.b.mul(step, start.type(i)))
         totals = {(p, r): cgutils.alloca_once(b, VF) for p in ps for r in rs}
         for total in totals.values():
@@ -317,13 +316,13 @@ class Emit:
         x = {r: b.gep(self.x, [at(x_start, x_stride, r)]) for r in rs}
         if self.whole:
             groups = {r: b.udiv(at(x_start, x_stride, r), start.type(GROUP // 4)) for r in rs}
-            self.in_groups(totals, w, x, words, groups, {p: at(scale_start, scale_stride, p) for p in ps})
+            self.in_groups(totals, w, x, words, groups, {p: b.add(scale_start, start.type(LANES * p)) for p in ps})
         else:
             self.word_by_word(totals, w, x, words)
         for (p, r), total in totals.items():
             value = b.load(total)
             if self.kind == "int8":
-                value = b.fmul(value, self.vector(self.scales, at(scale_start, scale_stride, p), VF))
+                value = b.fmul(value, self.vector(self.scales, b.add(scale_start, start.type(LANES * p)), VF))
             target = b.gep(self.y, [b.add(at(y_start, y_stride, r), start.type(LANES * p))])
             b.store(value, b.bitcast(target, VF.as_pointer()), align=4)
 
@@ -332,7 +331,7 @@ class Emit:
 
         def one(k: Any) -> None:
             xs = {r: self.everywhere(b.load(b.gep(pointer, [k]))) for r, pointer in x.items()}
-            ws = {p: self.vector(pointer, b.mul(k, k.type(LANES))) for p, pointer in w.items()}
+            ws = {p: self.vector(pointer, b.mul(k, k.type(self.step))) for p, pointer in w.items()}
             for (p, r), total in totals.items():
                 b.store(self.dot(b.load(total), ws[p], xs[r]), total)
 
@@ -353,7 +352,7 @@ class Emit:
             for i in range(n):
                 k = b.add(b.mul(loop.index, of(n)), of(i))
                 for p, pointer in w.items():
-                    a = self.vector(pointer, b.mul(k, of(LANES)))
+                    a = self.vector(pointer, b.mul(k, of(self.step)))
                     parts = [b.and_(a, each(0x0F0F0F0F)), b.and_(b.lshr(a, each(4)), each(0x0F0F0F0F))] if nibbles else [a]
                     for j, part in enumerate(parts):
                         for r, row in x.items():
@@ -362,121 +361,49 @@ class Emit:
             for (p, r), total in totals.items():
                 value = b.sitofp(sums[p, r], VF)
                 if nibbles:
-                    upper = self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(LANES))), ir.VectorType(ir.IntType(16), LANES))
+                    upper = self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(self.step))), ir.VectorType(ir.IntType(16), LANES))
                     value = b.fmul(value, b.bitcast(b.shl(b.zext(upper, VI), each(16)), VF))
                 scale = self.everywhere(b.load(b.gep(self.x_scales, [b.add(groups[r], loop.index)])))
                 b.store(self.fma(value, scale, b.load(total)), total)
 
 
-one_by_one, one_by_four, four_by_one, four_by_four = tile(1, 1), tile(1, 4), tile(4, 1), tile(4, 4)  # panels by rows
+VECTORS = BLOCK // LANES
+block_by_one, block_by_four = tile(VECTORS, 1, BLOCK), tile(VECTORS, 4, BLOCK)  # of a matrix, by rows of x
+vector_by_one, four_by_one = tile(1, 1, LANES), tile(4, 1, LANES)  # of keys or values
 
 
 @njit(**EXACT)
-def multiply(
-    w,
-    start,
-    words,
-    stride,
-    scales,
-    scale_start,
-    scale_stride,
-    x,
-    x_scales,
-    x_begin,
-    x_start,
-    x_stride,
-    rows,
-    y,
-    y_start,
-    y_stride,
-    first,
-    last,
-):
-    """y[r, 16 p + lane] of panels first to last - 1 and of rows x. The weights come from memory once: x is what is read again."""
-    p = first
-    while p < last:
-        a, s, out = start + p * stride, scale_start + p * scale_stride, y_start + p * LANES
+def multiply(w, start, words, scales, scale_start, scale_stride, x, x_scales, x_begin, x_start, x_stride, rows, y, y_stride, first, last):
+    """y[r, 64 b + i] of blocks first to last - 1 and of rows x. The weights come from memory once: x is what is read again."""
+    lanes = np.int64(LANES)
+    for block in range(first, last):
+        a, s, out = start + block * words * BLOCK, scale_start + block * scale_stride, block * BLOCK
         r = 0
-        if last - p >= 4:
-            while rows - r >= 4:
-                four_by_four(
-                    w,
-                    a,
-                    stride,
-                    words,
-                    scales,
-                    s,
-                    scale_stride,
-                    x,
-                    x_scales,
-                    x_begin,
-                    x_start + r * x_stride,
-                    x_stride,
-                    y,
-                    out + r * y_stride,
-                    y_stride,
-                )
-                r += 4
-            while r < rows:
-                four_by_one(
-                    w,
-                    a,
-                    stride,
-                    words,
-                    scales,
-                    s,
-                    scale_stride,
-                    x,
-                    x_scales,
-                    x_begin,
-                    x_start + r * x_stride,
-                    x_stride,
-                    y,
-                    out + r * y_stride,
-                    y_stride,
-                )
-                r += 1
-            p += 4
+        while rows - r >= 4:
+            block_by_four(
+                w, a, lanes, words, scales, s, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+            )
+            r += 4
+        while r < rows:
+            block_by_one(
+                w, a, lanes, words, scales, s, x, x_scales, x_begin, x_start + r * x_stride, x_stride, y, out + r * y_stride, y_stride
+            )
+            r += 1
+
+
+@njit(**EXACT)
+def multiply_cached(w, start, stride, words, vectors, x, x_start, y, y_start, room):
+    """y[y_start:] = so many vectors of keys or values, `stride` words apart, times the `words` words of x from x_start on."""
+    zero, scales, begin = np.int64(0), room.q_scales, room.q_begin  # the last two are not looked at
+    v = 0
+    while v < vectors:
+        a, out = start + v * stride, y_start + v * LANES
+        if vectors - v >= 4:
+            four_by_one(w, a, stride, words, scales, zero, x, scales, begin, x_start, zero, y, out, zero)
+            v += 4
         else:
-            while rows - r >= 4:
-                one_by_four(
-                    w,
-                    a,
-                    stride,
-                    words,
-                    scales,
-                    s,
-                    scale_stride,
-                    x,
-                    x_scales,
-                    x_begin,
-                    x_start + r * x_stride,
-                    x_stride,
-                    y,
-                    out + r * y_stride,
-                    y_stride,
-                )
-                r += 4
-            while r < rows:
-                one_by_one(
-                    w,
-                    a,
-                    stride,
-                    words,
-                    scales,
-                    s,
-                    scale_stride,
-                    x,
-                    x_scales,
-                    x_begin,
-                    x_start + r * x_stride,
-                    x_stride,
-                    y,
-                    out + r * y_stride,
-                    y_stride,
-                )
-                r += 1
-            p += 1
+            vector_by_one(w, a, stride, words, scales, zero, x, scales, begin, x_start, zero, y, out, zero)
+            v += 1
 
 
 def columns_of(w): ...
@@ -501,25 +428,25 @@ def _(h, q):
 def _(w, start, scales, scale_start, width, row, column):
     """One number of a matrix of `width` columns."""
     if w.dtype == types.float32:
-        return lambda w, start, scales, scale_start, width, row, column: w[start + (row // 16 * width + column) * 16 + row % 16]
+        return lambda w, start, scales, scale_start, width, row, column: w[start + (row // 64 * width + column) * 64 + row % 64]
     if w.dtype == types.uint16:
 
         def from_bf16(w, start, scales, scale_start, width, row, column):
-            return widen(w[2 * (start + (row // 16 * (width // 2) + column // 2) * 16 + row % 16) + column % 2])
+            return widen(w[2 * (start + (row // 64 * (width // 2) + column // 2) * 64 + row % 64) + column % 2])
 
         return from_bf16
     if w.dtype == types.int8:
 
         def from_int8(w, start, scales, scale_start, width, row, column):
-            code = np.uint8(w[4 * (start + (row // 16 * (width // 4) + column // 4) * 16 + row % 16) + column % 4])
+            code = np.uint8(w[4 * (start + (row // 64 * (width // 4) + column // 4) * 64 + row % 64) + column % 4])
             return np.float32(np.int32(code) - 128) * scales[scale_start + row]
 
         return from_int8
 
     def from_int4(w, start, scales, scale_start, width, row, column):
-        pair = np.int32(w[4 * (start + (row // 16 * (width // 8) + column // 8) * 16 + row % 16) + column % 4])
+        pair = np.int32(w[4 * (start + (row // 64 * (width // 8) + column // 8) * 64 + row % 64) + column % 4])
         code = (pair >> 4 if column % 8 >= 4 else pair & 15) - 8
-        return np.float32(code) * widen(scales[scale_start + (row // 16 * (width // GROUP) + column // GROUP) * 16 + row % 16])
+        return np.float32(code) * widen(scales[scale_start + (row // 64 * (width // GROUP) + column // GROUP) * 64 + row % 64])
 
     return from_int4
 
@@ -562,26 +489,25 @@ def _(w, h, first, last, q, scales, begin):
 def matrix(w, start, scale_start, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, first, last):
     """y[:, first:last] = those rows of W (N, n_in) times rows of what read(h, q) gives."""
     columns = columns_of(w)
-    words = n_in // columns
-    scale_stride = LANES * (n_in // GROUP) if columns == 8 else LANES
+    scale_stride = BLOCK * (n_in // GROUP) if columns == 8 else BLOCK
     x = read(h, q)
     x_stride = x.shape[1] // min(columns, 4)  # int4 multiplies int8
     multiply(
-        w, start, words, words * LANES, scales, scale_start, scale_stride, x, q_scales, q_begin, first_row * x_stride, x_stride, rows,
-        y, np.int64(0), y.shape[1], first // LANES, last // LANES,
+        w, start, n_in // columns, scales, scale_start, scale_stride,
+        x, q_scales, q_begin, first_row * x_stride, x_stride, rows, y, y.shape[1], first // BLOCK, last // BLOCK,
     )  # fmt: skip
 
 
 @njit(**EXACT)
 def units(columns, n):
-    """How many units of UNIT columns there are, for n threads; for one, one of all."""
-    return 1 if n == 1 else (columns + UNIT - 1) // UNIT
+    """How many units of BLOCK columns there are, for n threads; for one, one of all."""
+    return 1 if n == 1 else columns // BLOCK
 
 
 @njit(**EXACT)
 def span(unit, columns, n):
     """The columns of a unit."""
-    return (0, columns) if n == 1 else (unit * UNIT, min(columns, unit * UNIT + UNIT))
+    return (0, columns) if n == 1 else (unit * BLOCK, unit * BLOCK + BLOCK)
 
 
 # --- the step -----------------------------------------------------------------------------------------------------------------------
@@ -670,30 +596,38 @@ def remember(c, room, layer, r, head):
         rotate(q, K, c.angles[0, position], c.angles[1, position])
         rotate(k, K, c.angles[0, position], c.angles[1, position])
     keys, values = room.keys[slot, layer, head, position // LANES], room.values[slot, layer, head]
+    columns, lane, like = columns_of(room.keys), position % LANES, room.factors[0, 0]
+    for d in range(keys.shape[0] * columns):
+        key = k[d] if d < K else np.float32(0)
+        keys[d // columns, lane * columns + d % columns] = narrow(key, like)
     for d in range(K):
-        keys[d, position % LANES] = k[d]
-        values[d // LANES, position, d % LANES] = v[d]
+        values[d // LANES, position // columns, d % LANES * columns + position % columns] = narrow(v[d], like)
 
 
 @njit(**LOOSE)
 def attend(c, room, layer, r, head, t):
     """h[r, head] = softmax(q k^T / sqrt(K)) v over the positions up to this row's own."""
-    K, seen, keys, values, scores = c.d_head, room.rows[r, 2] + 1, room.keys, room.values, room.scores
+    K, seen, keys, values, scores, factors = c.d_head, room.rows[r, 2] + 1, room.keys, room.values, room.scores, room.factors
     which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
-    context, zero, one = values.shape[4], np.int64(0), np.int64(1)
-    e, at = t * scores.shape[1], t * scores.shape[1] + context  # the head's output waits behind the scores
-    multiply(
-        keys, which * context * K, K, K * LANES, room.q_scales, zero, zero, room.y, room.q_scales, room.q_begin,
-        r * room.y.shape[1] + head * K, zero, one, scores, e, zero, zero, (seen + LANES - 1) // LANES,
-    )  # fmt: skip
+    columns, groups, words = columns_of(keys), keys.shape[3], keys.shape[4]
+    panels, pairs = values.shape[3], values.shape[4]  # of positions, in bfloat16
+    context = groups * LANES
+    e, x = t * scores.shape[1], t * factors.shape[1] // columns
+    for d in range(words * columns):
+        factors[t, d] = narrow(room.y[r, head * K + d] if d < K else np.float32(0), factors[t, d])
+    vectors = (seen + LANES - 1) // LANES
+    multiply_cached(keys, which * groups * words * LANES, words * LANES, words, vectors, factors, x, scores, e, room)
     _, total = softmax(scores[t], seen, np.float32(1 / np.sqrt(K)), scores[t])
-    panels = values.shape[3]
-    multiply(
-        values, which * panels * context * LANES, seen, context * LANES, room.q_scales, zero, zero, scores, room.q_scales, room.q_begin,
-        e, zero, one, scores, at, zero, zero, panels,
-    )  # fmt: skip
+    for i in range(seen):
+        factors[t, i] = narrow(scores[t, i], factors[t, i])
+    start, whole = which * panels * pairs * LANES, seen // columns
+    multiply_cached(values, start, pairs * LANES, whole, panels, factors, x, scores, e + context, room)  # behind the scores
+    head_values, last = values[room.rows[r, 0], layer, head], seen - 1
     for d in range(K):
-        room.h[r, head * K + d] = scores[t, context + d] / total
+        y = scores[t, context + d]
+        if whole * columns < seen:  # the pair that has no second yet
+            y += scores[t, last] * widen(head_values[d // LANES, last // columns, d % LANES * columns])
+        room.h[r, head * K + d] = y / total
 
 
 @njit(inline="always", **EXACT)
@@ -705,7 +639,7 @@ def step(t, n, c, m, room, q, p):
     """
     rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
     D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
-    three, vocab, pairs = (3 * D + GROUP - 1) // GROUP * GROUP, room.logits.shape[1], rows * c.n_head
+    three, vocab, pairs = (3 * D + BLOCK - 1) // BLOCK * BLOCK, room.logits.shape[1], rows * c.n_head
     stage = zero
     r = claim(sync, stage)
     while r < rows:
