@@ -32,6 +32,7 @@ from andrea.kernels.loops import CUBIC, FLAT, LOG2_E, ONE, SLOPE, exp2, narrow, 
 LANES = 16  # numbers of a vector: one AVX-512 register, two of AVX2, four of NEON
 BLOCK = 64  # rows of a matrix that lie together, and that a thread takes at a time
 GROUP = 32  # columns that share a scale
+GROUPS = BLOCK // GROUP
 COLUMNS = {np.dtype(np.float32): 1, np.dtype(np.uint16): 2, np.dtype(np.int8): 4, np.dtype(np.uint8): 8}  # of a word, by the weights' type
 QKV, OUT, UP, DOWN, GATE = range(5)  # the matrices of a block, as Weights.table counts them
 GELU, RELU, SWIGLU = range(3)
@@ -172,16 +173,27 @@ ASLEEP, AWAKE, HELD, CALLED, DISMISSED = range(5)
 
 
 @njit(**EXACT)
-def claim(sync, stage):
-    """The number of a unit of work that no other thread has."""
-    return add(sync, sync[COUNTERS] + 16 * stage, 1)
+def claim(sync, stage, units, n):
+    """Units of work that no other thread has: the first, and the one after the last, the same where none are left.
+
+    A thread of n takes half its share of what is left, so that it reads memory in long streams and all end together.
+    Polychronopoulos & Kuck 1987, guided self-scheduling.
+    """
+    at = sync[COUNTERS] + 16 * stage
+    while True:
+        first = look(sync, at)
+        if first >= units:
+            return units, units
+        last = units if n == 1 else first + max(1, (units - first) // (2 * n))
+        if turn(sync, at, first, last):
+            return first, last
 
 
 @njit(**EXACT)
-def following(sync, stage):
-    """The next one, when the last is done."""
-    add(sync, sync[COUNTERS] + 16 * stage + 8, 1)
-    return claim(sync, stage)
+def following(sync, stage, first, last, units, n):
+    """The next ones, when first to last - 1 are done."""
+    add(sync, sync[COUNTERS] + 16 * stage + 8, last - first)
+    return claim(sync, stage, units, n)
 
 
 @njit(**EXACT)
@@ -487,27 +499,15 @@ def _(w, h, first, last, q, scales, begin):
 
 @njit(**EXACT)
 def matrix(w, start, scale_start, n_in, scales, h, q, q_scales, q_begin, first_row, rows, y, first, last):
-    """y[:, first:last] = those rows of W (N, n_in) times rows of what read(h, q) gives."""
+    """Blocks first to last - 1 of y = those rows of W (N, n_in) times rows of what read(h, q) gives."""
     columns = columns_of(w)
     scale_stride = BLOCK * (n_in // GROUP) if columns == 8 else BLOCK
     x = read(h, q)
     x_stride = x.shape[1] // min(columns, 4)  # int4 multiplies int8
     multiply(
         w, start, n_in // columns, scales, scale_start, scale_stride,
-        x, q_scales, q_begin, first_row * x_stride, x_stride, rows, y, y.shape[1], first // BLOCK, last // BLOCK,
+        x, q_scales, q_begin, first_row * x_stride, x_stride, rows, y, y.shape[1], first, last,
     )  # fmt: skip
-
-
-@njit(**EXACT)
-def units(columns, n):
-    """How many units of BLOCK columns there are, for n threads; for one, one of all."""
-    return 1 if n == 1 else columns // BLOCK
-
-
-@njit(**EXACT)
-def span(unit, columns, n):
-    """The columns of a unit."""
-    return (0, columns) if n == 1 else (unit * BLOCK, unit * BLOCK + BLOCK)
 
 
 # --- the step -----------------------------------------------------------------------------------------------------------------------
@@ -529,22 +529,24 @@ def normalise(x, gamma, small, y, D):
 
 
 @njit(**LOOSE)
-def enter(c, room, q, norm, w, stage):
+def enter(n, c, room, q, norm, w, stage):
     """h, what the next matrix reads of the stream: normalised, or as it is. Post-norm: the stream itself is normalised."""
-    r = claim(room.sync, stage)
-    while r < room.now[0]:
-        x, h = room.x[r], room.h[r]
-        if norm != NOWHERE:
-            normalise(x, norm, c.small, h, c.d_model)
-            if c.post_norm:
+    rows = room.now[0]
+    first, last = claim(room.sync, stage, rows, n)
+    while first < last:
+        for r in range(first, last):
+            x, h = room.x[r], room.h[r]
+            if norm != NOWHERE:
+                normalise(x, norm, c.small, h, c.d_model)
+                if c.post_norm:
+                    for d in range(c.d_model):
+                        x[d] = h[d]
+            else:
                 for d in range(c.d_model):
-                    x[d] = h[d]
-        else:
-            for d in range(c.d_model):
-                h[d] = x[d]
-        prepare(w, h, 0, len(h) // GROUP, q[r], room.q_scales[r], room.q_begin[r])
-        r = following(room.sync, stage)
-    return settle(room.sync, stage, room.now[0])
+                    h[d] = x[d]
+            prepare(w, h, 0, len(h) // GROUP, q[r], room.q_scales[r], room.q_begin[r])
+        first, last = following(room.sync, stage, first, last, rows, n)
+    return settle(room.sync, stage, rows)
 
 
 @njit(**LOOSE)
@@ -639,91 +641,84 @@ def step(t, n, c, m, room, q, p):
     """
     rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
     D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
-    three, vocab, pairs = (3 * D + BLOCK - 1) // BLOCK * BLOCK, room.logits.shape[1], rows * c.n_head
+    three, vocab, pairs = (3 * D + BLOCK - 1) // BLOCK, room.logits.shape[1] // BLOCK, rows * c.n_head
     stage = zero
-    r = claim(sync, stage)
-    while r < rows:
-        for d in range(D):
-            learned = c.small[c.positions + room.rows[r, 2] * D + d] if c.positions != NOWHERE else np.float32(0)
-            room.x[r, d] = element(m.embed, 0, m.embed_scales, 0, wide, room.rows[r, 1], d) + learned
-        r = following(sync, stage)
+    first, last = claim(sync, stage, rows, n)
+    while first < last:
+        for r in range(first, last):
+            for d in range(D):
+                learned = c.small[c.positions + room.rows[r, 2] * D + d] if c.positions != NOWHERE else np.float32(0)
+                room.x[r, d] = element(m.embed, 0, m.embed_scales, 0, wide, room.rows[r, 1], d) + learned
+        first, last = following(sync, stage, first, last, rows, n)
     stage = settle(sync, stage, rows)
     for layer in range(len(c.table)):
         at = c.table[layer]
-        stage = enter(c, room, q, c.norms[2 * layer], m.blocks, stage)
-        u = claim(sync, stage)
-        while u < units(three, n):
-            first, last = span(u, three, n)
-            matrix(
-                m.blocks, at[QKV, 0], at[QKV, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last
-            )
-            add_bias(c, room.y, rows, at[QKV, 2], first, last, 3 * D)
-            u = following(sync, stage)
-        stage = settle(sync, stage, units(three, n))
+        stage = enter(n, c, room, q, c.norms[2 * layer], m.blocks, stage)
+        first, last = claim(sync, stage, three, n)
+        while first < last:
+            matrix(m.blocks, at[QKV, 0], at[QKV, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last)
+            add_bias(c, room.y, rows, at[QKV, 2], first * BLOCK, last * BLOCK, 3 * D)
+            first, last = following(sync, stage, first, last, three, n)
+        stage = settle(sync, stage, three)
         if room.now[2]:  # rows read what others of their slot wrote
-            i = claim(sync, stage)
-            while i < pairs:
-                remember(c, room, layer, i // c.n_head, i % c.n_head)
-                i = following(sync, stage)
+            first, last = claim(sync, stage, pairs, n)
+            while first < last:
+                for i in range(first, last):
+                    remember(c, room, layer, i // c.n_head, i % c.n_head)
+                first, last = following(sync, stage, first, last, pairs, n)
             stage = settle(sync, stage, pairs)
-        i = claim(sync, stage)
-        while i < pairs:
-            if not room.now[2]:
-                remember(c, room, layer, i // c.n_head, i % c.n_head)
-            attend(c, room, layer, i // c.n_head, i % c.n_head, t)
-            i = following(sync, stage)
+        first, last = claim(sync, stage, pairs, n)
+        while first < last:
+            for i in range(first, last):
+                if not room.now[2]:
+                    remember(c, room, layer, i // c.n_head, i % c.n_head)
+                attend(c, room, layer, i // c.n_head, i % c.n_head, t)
+            first, last = following(sync, stage, first, last, pairs, n)
         stage = settle(sync, stage, pairs)
         if columns_of(m.blocks) > 1:
-            r = claim(sync, stage)
-            while r < rows:
-                prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
-                r = following(sync, stage)
+            first, last = claim(sync, stage, rows, n)
+            while first < last:
+                for r in range(first, last):
+                    prepare(m.blocks, room.h[r], 0, wide // GROUP, q[r], room.q_scales[r], room.q_begin[r])
+                first, last = following(sync, stage, first, last, rows, n)
             stage = settle(sync, stage, rows)
-        u = claim(sync, stage)
-        while u < units(wide, n):
-            first, last = span(u, wide, n)
-            matrix(
-                m.blocks, at[OUT, 0], at[OUT, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, first, last
-            )
-            leave(c, room, at[OUT, 2], first, last)
-            u = following(sync, stage)
-        stage = settle(sync, stage, units(wide, n))
-        stage = enter(c, room, q, c.norms[2 * layer + 1], m.blocks, stage)
-        u = claim(sync, stage)
-        while u < units(mlp, n):
-            first, last = span(u, mlp, n)
+        first, last = claim(sync, stage, wide // BLOCK, n)
+        while first < last:
+            matrix(m.blocks, at[OUT, 0], at[OUT, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, first, last)
+            leave(c, room, at[OUT, 2], first * BLOCK, last * BLOCK)
+            first, last = following(sync, stage, first, last, wide // BLOCK, n)
+        stage = settle(sync, stage, wide // BLOCK)
+        stage = enter(n, c, room, q, c.norms[2 * layer + 1], m.blocks, stage)
+        first, last = claim(sync, stage, mlp // BLOCK, n)
+        while first < last:
             if c.activation == SWIGLU:
                 matrix(
                     m.blocks, at[GATE, 0], at[GATE, 1], wide, m.scales,
                     room.h, q, room.q_scales, room.q_begin, zero, rows, room.gate, first, last,
                 )  # fmt: skip
-                add_bias(c, room.gate, rows, at[GATE, 2], first, last, c.mlp_width)
+                add_bias(c, room.gate, rows, at[GATE, 2], first * BLOCK, last * BLOCK, c.mlp_width)
             matrix(m.blocks, at[UP, 0], at[UP, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last)
-            add_bias(c, room.y, rows, at[UP, 2], first, last, c.mlp_width)
+            add_bias(c, room.y, rows, at[UP, 2], first * BLOCK, last * BLOCK, c.mlp_width)
             for r in range(rows):
-                activate(c, room.y[r], room.gate[r], first, last)
-                prepare(m.blocks, room.y[r], first // GROUP, last // GROUP, p[r], room.p_scales[r], room.p_begin[r])
-            u = following(sync, stage)
-        stage = settle(sync, stage, units(mlp, n))
-        u = claim(sync, stage)
-        while u < units(wide, n):
-            first, last = span(u, wide, n)
-            matrix(
-                m.blocks, at[DOWN, 0], at[DOWN, 1], mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, first, last
-            )
-            leave(c, room, at[DOWN, 2], first, last)
-            u = following(sync, stage)
-        stage = settle(sync, stage, units(wide, n))
-    stage = enter(c, room, q, c.norms[2 * len(c.table)], m.head, stage)
-    u = claim(sync, stage)
-    while u < units(vocab, n):
-        first, last = span(u, vocab, n)
+                activate(c, room.y[r], room.gate[r], first * BLOCK, last * BLOCK)
+                prepare(m.blocks, room.y[r], first * GROUPS, last * GROUPS, p[r], room.p_scales[r], room.p_begin[r])
+            first, last = following(sync, stage, first, last, mlp // BLOCK, n)
+        stage = settle(sync, stage, mlp // BLOCK)
+        first, last = claim(sync, stage, wide // BLOCK, n)
+        while first < last:
+            matrix(m.blocks, at[DOWN, 0], at[DOWN, 1], mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, first, last)
+            leave(c, room, at[DOWN, 2], first * BLOCK, last * BLOCK)
+            first, last = following(sync, stage, first, last, wide // BLOCK, n)
+        stage = settle(sync, stage, wide // BLOCK)
+    stage = enter(n, c, room, q, c.norms[2 * len(c.table)], m.head, stage)
+    first, last = claim(sync, stage, vocab, n)
+    while first < last:
         matrix(
             m.head, zero, zero, wide, m.head_scales,
             room.h, q, room.q_scales, room.q_begin, room.now[1], rows - room.now[1], room.logits, first, last,
         )  # fmt: skip
-        u = following(sync, stage)
-    settle(sync, stage, units(vocab, n))
+        first, last = following(sync, stage, first, last, vocab, n)
+    settle(sync, stage, vocab)
 
 
 @njit(**EXACT)
