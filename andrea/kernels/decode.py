@@ -275,13 +275,11 @@ def tile(vectors: int, rows: int, step: int) -> Any:
     return product
 
 
-class Emit:
-    """Writes the instructions of one block of accumulators."""
+class Vectors:
+    """Writes instructions on vectors."""
 
-    def __init__(self, builder: Any, kind: str, step: int, pointers: list[Any]):
-        self.b, self.kind, self.step = builder, kind, step
-        self.w, self.scales, self.x, self.x_scales, self.x_begin, self.y = pointers
-        self.whole = kind in ("int8", "uint8")
+    def __init__(self, builder: Any):
+        self.b = builder
 
     def vector(self, pointer: Any, at: Any, kind: ir.Type = VI) -> Any:
         return self.b.load(
@@ -296,6 +294,16 @@ class Emit:
 
     def call(self, name: str, result: ir.Type, *args: Any) -> Any:
         return self.b.call(cgutils.get_or_insert_function(self.b.module, ir.FunctionType(result, [a.type for a in args]), name), args)
+
+
+class Emit(Vectors):
+    """Writes the instructions of one block of accumulators."""
+
+    def __init__(self, builder: Any, kind: str, step: int, pointers: list[Any]):
+        super().__init__(builder)
+        self.kind, self.step = kind, step
+        self.w, self.scales, self.x, self.x_scales, self.x_begin, self.y = pointers
+        self.whole = kind in ("int8", "uint8")
 
     def fma(self, a: Any, x: Any, total: Any) -> Any:
         return self.call("llvm.fmuladd.v16f32", VF, a, x, total)
@@ -377,6 +385,30 @@ class Emit:
                     value = b.fmul(value, b.bitcast(b.shl(b.zext(upper, VI), each(16)), VF))
                 scale = self.everywhere(b.load(b.gep(self.x_scales, [b.add(groups[r], loop.index)])))
                 b.store(self.fma(value, scale, b.load(total)), total)
+
+
+@intrinsic
+def quantise(typing, h, q, scales, begin, group, middle):
+    """Group `group` of h in int8, its scale, and what its sums begin with; a loop of it is not made into vectors."""
+
+    def codegen(context, builder, signature, args):
+        b, v, I8 = builder, Vectors(builder), ir.IntType(8)
+        h, q, scales, begin = (context.make_array(signature.args[i])(context, b, args[i]).data for i in range(4))
+        places = [b.add(b.mul(args[4], args[4].type(GROUP)), args[4].type(i)) for i in (0, LANES)]
+        xs = [v.vector(h, at, VF) for at in places]
+        sizes = [v.call("llvm.fabs.v16f32", VF, x) for x in xs]
+        largest = v.call("llvm.vector.reduce.fmax.v16f32", F32, v.call("llvm.maxnum.v16f32", VF, *sizes))
+        inverse = b.select(b.fcmp_ordered(">", largest, F32(1e-30)), b.fdiv(F32(127), largest), F32(0))
+        codes = [b.fptosi(v.call("llvm.rint.v16f32", VF, b.fmul(x, v.everywhere(inverse))), VI) for x in xs]
+        for at, code in zip(places, codes, strict=True):
+            target = b.bitcast(b.gep(q, [at]), ir.VectorType(I8, LANES).as_pointer())
+            b.store(b.trunc(code, ir.VectorType(I8, LANES)), target, align=1)
+        total = v.call("llvm.vector.reduce.add.v16i32", I32, b.add(*codes))
+        b.store(b.fmul(largest, F32(float(np.float32(1 / 127)))), b.gep(scales, [args[4]]))
+        b.store(b.mul(total, b.neg(args[5])), b.gep(begin, [args[4]]))
+        return context.get_dummy_value()
+
+    return types.void(h, q, scales, begin, group, middle), codegen
 
 
 VECTORS = BLOCK // LANES
@@ -474,7 +506,8 @@ def _(w, h, first, last, q, scales, begin):
     if w.dtype == types.uint16:
 
         def to_bf16(w, h, first, last, q, scales, begin):
-            for k in range(first * GROUP, last * GROUP):
+            h, q = h[first * GROUP : last * GROUP], q[first * GROUP : last * GROUP]  # from 0 on, or it is not made into vectors
+            for k in range(len(h)):
                 q[k] = narrow(h[k], q[k])
 
         return to_bf16
@@ -482,17 +515,7 @@ def _(w, h, first, last, q, scales, begin):
 
     def to_int8(w, h, first, last, q, scales, begin):
         for g in range(first, last):
-            largest = np.float32(0)
-            for k in range(g * GROUP, g * GROUP + GROUP):
-                largest = max(largest, abs(h[k]))
-            inverse = np.float32(127) / largest if largest > np.float32(1e-30) else np.float32(0)
-            total = np.int32(0)
-            for k in range(g * GROUP, g * GROUP + GROUP):
-                code = np.int32(np.rint(h[k] * inverse))
-                q[k] = code
-                total += code
-            scales[g] = largest * np.float32(1 / 127)
-            begin[g] = -middle * total
+            quantise(h, q, scales, begin, g, middle)
 
     return to_int8
 
@@ -598,10 +621,12 @@ def remember(c, room, layer, r, head):
         rotate(q, K, c.angles[0, position], c.angles[1, position])
         rotate(k, K, c.angles[0, position], c.angles[1, position])
     keys, values = room.keys[slot, layer, head, position // LANES], room.values[slot, layer, head]
-    columns, lane, like = columns_of(room.keys), position % LANES, room.factors[0, 0]
-    for d in range(keys.shape[0] * columns):
-        key = k[d] if d < K else np.float32(0)
-        keys[d // columns, lane * columns + d % columns] = narrow(key, like)
+    columns = columns_of(room.keys)
+    lane, like = position % LANES * columns, room.factors[0, 0]
+    for w in range(len(keys)):
+        for i in range(columns):
+            d = w * columns + i
+            keys[w, lane + i] = narrow(k[d] if d < K else np.float32(0), like)
     for d in range(K):
         values[d // LANES, position // columns, d % LANES * columns + position % columns] = narrow(v[d], like)
 
@@ -609,27 +634,30 @@ def remember(c, room, layer, r, head):
 @njit(**LOOSE)
 def attend(c, room, layer, r, head, t):
     """h[r, head] = softmax(q k^T / sqrt(K)) v over the positions up to this row's own."""
-    K, seen, keys, values, scores, factors = c.d_head, room.rows[r, 2] + 1, room.keys, room.values, room.scores, room.factors
+    K, seen, keys, values = c.d_head, room.rows[r, 2] + 1, room.keys, room.values
     which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
-    columns, groups, words = columns_of(keys), keys.shape[3], keys.shape[4]
-    panels, pairs = values.shape[3], values.shape[4]  # of positions, in bfloat16
-    context = groups * LANES
-    e, x = t * scores.shape[1], t * factors.shape[1] // columns
-    for d in range(words * columns):
-        factors[t, d] = narrow(room.y[r, head * K + d] if d < K else np.float32(0), factors[t, d])
-    vectors = (seen + LANES - 1) // LANES
-    multiply_cached(keys, which * groups * words * LANES, words * LANES, words, vectors, factors, x, scores, e, room)
-    _, total = softmax(scores[t], seen, np.float32(1 / np.sqrt(K)), scores[t])
-    for i in range(seen):
-        factors[t, i] = narrow(scores[t, i], factors[t, i])
-    start, whole = which * panels * pairs * LANES, seen // columns
-    multiply_cached(values, start, pairs * LANES, whole, panels, factors, x, scores, e + context, room)  # behind the scores
-    head_values, last = values[room.rows[r, 0], layer, head], seen - 1
+    columns, words, panels, pairs = columns_of(keys), keys.shape[4], values.shape[3], values.shape[4]  # of positions, in bfloat16
+    context = keys.shape[3] * LANES
+    scores, factors, q = room.scores[t], room.factors[t], room.y[r, head * K : head * K + K]
+    e, x = t * room.scores.shape[1], t * len(factors) // columns
     for d in range(K):
-        y = scores[t, context + d]
-        if whole * columns < seen:  # the pair that has no second yet
-            y += scores[t, last] * widen(head_values[d // LANES, last // columns, d % LANES * columns])
-        room.h[r, head * K + d] = y / total
+        factors[d] = narrow(q[d], factors[d])
+    for d in range(K, words * columns):
+        factors[d] = narrow(np.float32(0), factors[d])
+    vectors = (seen + LANES - 1) // LANES
+    multiply_cached(keys, which * context * words, words * LANES, words, vectors, room.factors, x, room.scores, e, room)
+    _, total = softmax(scores, seen, np.float32(1 / np.sqrt(K)), scores)
+    for i in range(seen):
+        factors[i] = narrow(scores[i], factors[i])
+    whole, y, z = seen // columns, scores[context : context + K], room.h[r, head * K : head * K + K]
+    start = which * panels * pairs * LANES
+    multiply_cached(values, start, pairs * LANES, whole, panels, room.factors, x, room.scores, e + context, room)
+    if whole * columns < seen:  # the last pair has no second yet
+        held, last = values[room.rows[r, 0], layer, head], seen - 1
+        for d in range(K):
+            y[d] += scores[last] * widen(held[d // LANES, whole, d % LANES * columns])
+    for d in range(K):
+        z[d] = y[d] / total
 
 
 @njit(inline="always", **EXACT)
@@ -641,7 +669,7 @@ def step(t, n, c, m, room, q, p):
     """
     rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
     D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
-    three, vocab, pairs = (3 * D + BLOCK - 1) // BLOCK, room.logits.shape[1] // BLOCK, rows * c.n_head
+    three, vocab, pairs = (3 * D + BLOCK - 1) // BLOCK, room.logits.shape[1] // BLOCK, c.n_head * rows
     stage = zero
     first, last = claim(sync, stage, rows, n)
     while first < last:
@@ -664,15 +692,15 @@ def step(t, n, c, m, room, q, p):
             first, last = claim(sync, stage, pairs, n)
             while first < last:
                 for i in range(first, last):
-                    remember(c, room, layer, i // c.n_head, i % c.n_head)
+                    remember(c, room, layer, i % rows, i // rows)
                 first, last = following(sync, stage, first, last, pairs, n)
             stage = settle(sync, stage, pairs)
         first, last = claim(sync, stage, pairs, n)
         while first < last:
             for i in range(first, last):
                 if not room.now[2]:
-                    remember(c, room, layer, i // c.n_head, i % c.n_head)
-                attend(c, room, layer, i // c.n_head, i % c.n_head, t)
+                    remember(c, room, layer, i % rows, i // rows)
+                attend(c, room, layer, i % rows, i // rows, t)
             first, last = following(sync, stage, first, last, pairs, n)
         stage = settle(sync, stage, pairs)
         if columns_of(m.blocks) > 1:
