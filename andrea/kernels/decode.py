@@ -539,6 +539,7 @@ def matrix(w, start, scale_start, n_in, scales, h, q, q_scales, q_begin, first_r
 @njit(**LOOSE)
 def normalise(x, gamma, small, y, D):
     """y[:D] = LayerNorm(x[:D])."""
+    scale, shift = small[gamma : gamma + D], small[gamma + D : gamma + 2 * D]
     mean = np.float32(0)
     for d in range(D):
         mean += x[d]
@@ -548,7 +549,7 @@ def normalise(x, gamma, small, y, D):
         var += (x[d] - mean) * (x[d] - mean)
     inverse = ONE / np.sqrt(var / np.float32(D) + np.float32(EPSILON))
     for d in range(D):
-        y[d] = (x[d] - mean) * inverse * small[gamma + d] + small[gamma + D + d]
+        y[d] = (x[d] - mean) * inverse * scale[d] + shift[d]
 
 
 @njit(**LOOSE)
@@ -575,23 +576,32 @@ def enter(n, c, room, q, norm, w, stage):
 @njit(**LOOSE)
 def leave(c, room, bias, first, last):
     """Columns of z, with their bias, join the stream or replace it."""
+    last = min(last, c.d_model)
     for r in range(room.now[0]):
-        x, z = room.x[r], room.z[r]
-        for d in range(first, min(last, c.d_model)):
-            x[d] = (x[d] if c.residual else np.float32(0)) + z[d] + (c.small[bias + d] if bias != NOWHERE else np.float32(0))
+        x, z = room.x[r, first:last], room.z[r, first:last]  # counted from 0, or it is not made into vectors
+        for d in range(len(x)):
+            x[d] = (x[d] if c.residual else np.float32(0)) + z[d]
+        if bias != NOWHERE:
+            gain(x, c.small[bias + first : bias + last])
+
+
+@njit(**LOOSE)
+def gain(x, y):
+    for d in range(len(x)):
+        x[d] += y[d]
 
 
 @njit(**LOOSE)
 def add_bias(c, y, rows, bias, first, last, width):
     if bias != NOWHERE:
+        last = min(last, width)
         for r in range(rows):
-            for d in range(first, min(last, width)):
-                y[r, d] += c.small[bias + d]
+            gain(y[r, first:last], c.small[bias + first : bias + last])
 
 
 @njit(**LOOSE)
-def activate(c, y, gate, first, last):
-    for d in range(first, last):
+def activate(c, y, gate):
+    for d in range(len(y)):
         v = min(max(y[d], -FLAT), FLAT)
         if c.activation == GELU:
             y[d] = y[d] / (ONE + exp2(-v * (SLOPE + CUBIC * v * v) * LOG2_E))
@@ -627,8 +637,10 @@ def remember(c, room, layer, r, head):
         for i in range(columns):
             d = w * columns + i
             keys[w, lane + i] = narrow(k[d] if d < K else np.float32(0), like)
-    for d in range(K):
-        values[d // LANES, position // columns, d % LANES * columns + position % columns] = narrow(v[d], like)
+    for panel in range(len(values)):
+        held, at = values[panel, position // columns], position % columns
+        for i in range(min(LANES, K - panel * LANES)):
+            held[i * columns + at] = narrow(v[panel * LANES + i], like)
 
 
 @njit(**LOOSE)
@@ -728,7 +740,7 @@ def step(t, n, c, m, room, q, p):
             matrix(m.blocks, at[UP, 0], at[UP, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last)
             add_bias(c, room.y, rows, at[UP, 2], first * BLOCK, last * BLOCK, c.mlp_width)
             for r in range(rows):
-                activate(c, room.y[r], room.gate[r], first * BLOCK, last * BLOCK)
+                activate(c, room.y[r, first * BLOCK : last * BLOCK], room.gate[r, first * BLOCK : last * BLOCK])
                 prepare(m.blocks, room.y[r], first * GROUPS, last * GROUPS, p[r], room.p_scales[r], room.p_begin[r])
             first, last = following(sync, stage, first, last, mlp // BLOCK, n)
         stage = settle(sync, stage, mlp // BLOCK)
