@@ -25,7 +25,7 @@ from andrea.data.prepare import Prepared
 from andrea.data.tokenizer import Tokenizer, load_tokenizer
 from andrea.files import Damaged, field, flush, read_json, read_text, replace_text, shown, size_of, write_json
 from andrea.kernels import TORCH, Kernels
-from andrea.model import Transformer
+from andrea.model import Transformer, unfilled
 from andrea.run_folder import check_version, find_run, open_data, read_run
 
 PAYLOAD = ("model.safetensors", "train.safetensors", "state.json")
@@ -258,7 +258,7 @@ def load(path: str | Path, at: str = "best", device: str = "cpu", kernels: Kerne
 def load_model(path: Path, config: ModelConfig, kernels: Kernels = TORCH) -> Transformer:
     """The model of run.json with the weights of a file. Raises ValueError, before anything is built, where the two do not agree."""
     check_weights(path, config)
-    model = Transformer(config, kernels)
+    model = unfilled(config, kernels)
     set_weights(model, load_tensors(path))
     return model
 

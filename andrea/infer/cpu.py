@@ -1,6 +1,7 @@
 """Decoding on a CPU: kernels/decode.py's compiled step, its weights in blocks, and the threads that compute it together."""
 
 import ctypes
+import math
 import sys
 import weakref
 from collections.abc import Sequence
@@ -66,6 +67,8 @@ class CpuDecoder:
     batch_invariant = True
 
     def __init__(self, packed: Packed, slots: int = 1, threads: int | None = None):
+        from numba import typeof
+
         from andrea.kernels.decode import take_part
 
         if slots < 1 or (threads is not None and threads < 1):
@@ -76,6 +79,7 @@ class CpuDecoder:
         self.threads = threads or (1 if self.bytes_read < ALONE else torch.get_num_threads())
         self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
         self.parts = (self.threads, rest, matrices, self.room, *inputs)
+        take_part.compile(tuple(map(typeof, (0, *self.parts))))  # or, mostly, found on the disk: a quarter of a second
         self.bells = start_threads(self)
 
     def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
@@ -215,7 +219,7 @@ def in_order(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
     NOWHERE = decode.NOWHERE
     c, tensors = packed.config, packed.tensors
     small: list[Tensor] = []
-    blocks, block_scales = Flat(), Flat()
+    blocks, embed, head = Laid(packed), Laid(packed), Laid(packed)
 
     def note(*names: str) -> int:
         if names[0] not in tensors:
@@ -231,14 +235,14 @@ def in_order(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
         for i, name in enumerate(MATRICES):
             address = f"blocks.{layer}.{name}"
             if f"{address}.weight" in tensors:
-                codes, scales = matrix(packed, f"{address}.weight")
-                begin = blocks.append(codes) * codes.itemsize // 4
-                table[layer, i] = begin, block_scales.append(scales), note(f"{address}.bias")
+                table[layer, i] = *blocks.append(f"{address}.weight"), note(f"{address}.bias")
     each = [[norm(f"blocks.{layer}.attn_norm"), norm(f"blocks.{layer}.mlp_norm")] for layer in range(c.n_layer)]
     order = [n for pair in each for n in pair]
     norms = [NOWHERE, *order] if c.norm == "post" else [*order, norm("final_norm")]
-    embed, embed_scales = matrix(packed, "token_embed.weight")
-    head, head_scales = (embed, embed_scales) if c.tied else matrix(packed, "unembed.weight")
+    embed.append("token_embed.weight")
+    embedded = embed.whole()
+    if not c.tied:
+        head.append("unembed.weight")
     turns = np.stack([t.float().numpy() for t in angles(0, c.context, c.d_head)]) if c.positions == "rotary" else np.zeros((2, 0, 0))
     positions = note("position_embed.weight")
     rest = decode.Rest(
@@ -255,42 +259,49 @@ def in_order(packed: Packed) -> "tuple[decode.Rest, decode.Matrices]":
         positions,
         turns.astype(np.float32),
     )
-    return rest, decode.Matrices(blocks.whole(), block_scales.whole(), head, head_scales, embed, embed_scales)
+    return rest, decode.Matrices(*blocks.whole(), *(embedded if c.tied else head.whole()), *embedded)
+
+
+class Laid:
+    """Matrices one behind the other in blocks of 64 rows, and their scales: written once, to where the step reads them."""
+
+    def __init__(self, packed: Packed):
+        self.packed, self.codes, self.scales = packed, Flat(), Flat()
+
+    def append(self, name: str) -> tuple[int, int]:
+        """Where it will begin, in words, and where its scales."""
+        codes, scales = self.packed.tensors[name], self.packed.scales.get(name)
+        columns = {torch.float32: 1, torch.bfloat16: 2}.get(codes.dtype, 4)  # of a word; in int4 of two columns each
+        begin = self.codes.append(codes, columns, BLOCK // 2 if codes.dtype == torch.uint8 else BLOCK)
+        assert scales is not None or columns < 4
+        return begin // columns, 0 if scales is None else self.scales.append(scales, 1, 1 if codes.dtype == torch.int8 else BLOCK // GROUP)
+
+    def whole(self) -> tuple[np.ndarray, np.ndarray]:
+        codes, scales = self.codes.whole(), self.scales.whole()
+        return (codes ^ np.int8(-128) if codes.dtype == np.int8 else codes), scales
 
 
 class Flat:
-    """Arrays one behind the other."""
+    """Matrices (N, K) as (N / 64, K / columns, 64, columns), one behind the other, padded with zeros."""
 
     def __init__(self) -> None:
-        self.parts: list[np.ndarray] = []
+        self.parts: list[tuple[Tensor, tuple[int, int, int, int]]] = []
         self.length = 0
 
-    def append(self, part: np.ndarray) -> int:
-        self.parts.append(part)
-        self.length += len(part)
-        return self.length - len(part)
+    def append(self, matrix: Tensor, columns: int, multiple: int) -> int:
+        """Where it will begin. K is padded to a multiple."""
+        shape = padded(len(matrix)) // BLOCK, -(-matrix.shape[1] // multiple) * multiple // columns, BLOCK, columns
+        self.parts.append((matrix, shape))
+        self.length += math.prod(shape)
+        return self.length - math.prod(shape)
 
     def whole(self) -> np.ndarray:
-        memory = aligned(self.length, self.parts[0].dtype.type)
-        np.concatenate(self.parts, out=memory)
+        kind = self.parts[0][0].dtype if self.parts else torch.float32
+        memory = aligned(self.length, np.uint16 if kind == torch.bfloat16 else torch.empty(0, dtype=kind).numpy().dtype.type)
+        left = torch.from_numpy(memory).view(kind)
+        for matrix, (n, k, rows, columns) in self.parts:
+            if (n * rows, k * columns) != matrix.shape:
+                matrix = F.pad(matrix, (0, k * columns - matrix.shape[1], 0, n * rows - len(matrix)))
+            part, left = left[: n * k * rows * columns], left[n * k * rows * columns :]
+            part.view(n, k, rows, columns).copy_(matrix.unflatten(1, (k, columns)).unflatten(0, (n, rows)).transpose(1, 2))
         return memory
-
-
-def matrix(packed: Packed, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix in blocks, flat, and its scales as the step counts them."""
-    codes, scales = packed.tensors[name], packed.scales.get(name)
-    none = np.zeros(0, np.float32)
-    if codes.dtype == torch.float32:
-        return in_blocks(codes, 1).numpy(), none
-    if codes.dtype == torch.bfloat16:
-        return in_blocks(codes, 2).view(torch.uint16).numpy(), none
-    assert scales is not None
-    if codes.dtype == torch.int8:
-        return in_blocks(codes, 4).numpy() ^ np.int8(-128), F.pad(scales[:, 0], (0, -len(codes) % BLOCK)).numpy()
-    return in_blocks(codes, 4, BLOCK // 2).numpy(), in_blocks(scales, 1, BLOCK // GROUP).view(torch.uint16).numpy()
-
-
-def in_blocks(codes: Tensor, columns: int, multiple: int = BLOCK) -> Tensor:
-    """(N, K) -> (N / 64, K / columns, 64, columns), flat, padded with zeros to whole blocks and a multiple of columns."""
-    codes = F.pad(codes, (0, -codes.shape[1] % multiple, 0, -len(codes) % BLOCK))
-    return codes.unflatten(1, (-1, columns)).unflatten(0, (-1, BLOCK)).transpose(1, 2).flatten().contiguous()

@@ -1,5 +1,5 @@
 """The Transformer of the specification."""
 
-from andrea.model.transformer import Block, Transformer
+from andrea.model.transformer import Block, Transformer, unfilled
 
-__all__ = ["Block", "Transformer"]
+__all__ = ["Block", "Transformer", "unfilled"]

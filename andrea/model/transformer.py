@@ -5,9 +5,11 @@ Shapes: B batch, T tokens, D d_model, H heads, M the MLP's width, V vocabulary. 
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from andrea.config import ModelConfig
 from andrea.kernels import TORCH, Kernels
@@ -127,6 +129,20 @@ class Transformer(nn.Module):
         if stop > self.config.context:
             raise ValueError(f"{stop} tokens do not fit the context of {self.config.context}; give fewer, or drop the oldest")
         return torch.arange(start, stop, device=ids.device)
+
+
+def unfilled(config: ModelConfig, kernels: Kernels = TORCH) -> Transformer:
+    """A model whose numbers are whatever stood in memory, for those that a file holds: to draw 100 million takes a second."""
+    with Undrawn():
+        return Transformer(config, kernels)
+
+
+class Undrawn(TorchFunctionMode):
+    """Tensors stay as they are where random numbers would be drawn into them. The meta device would take a second to import."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        drawn = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"}
+        return (args or list(kwargs.values()))[0] if getattr(function, "__name__", "") in drawn else function(*args, **(kwargs or {}))
 
 
 @torch.no_grad()
