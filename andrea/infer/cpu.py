@@ -176,6 +176,7 @@ def padded(n: int) -> int:
 def room(c: ModelConfig, kind: np.dtype, slots: int, threads: int) -> "tuple[decode.Room, np.ndarray, np.ndarray]":
     """Everything a step writes to, zeros where padding is read; the last two are what matrices multiply, in the type they do it in."""
     from andrea.kernels import decode
+
     R, K, context, D = ROWS, c.d_head, -(-c.context // LANES) * LANES, padded(c.d_model)
     M, read = padded(c.mlp_width), kind.type if kind in (np.float32, np.uint16) else np.int8
     cached, pair = (np.float32, 1) if kind == np.float32 else (np.uint16, 2)

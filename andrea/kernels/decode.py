@@ -381,7 +381,8 @@ class Emit(Vectors):
             for (p, r), total in totals.items():
                 value = b.sitofp(sums[p, r], VF)
                 if nibbles:
-                    upper = self.vector(self.scales, b.add(scales[p], b.mul(loop.index, of(self.step))), ir.VectorType(ir.IntType(16), LANES))
+                    place = b.add(scales[p], b.mul(loop.index, of(self.step)))
+                    upper = self.vector(self.scales, place, ir.VectorType(ir.IntType(16), LANES))
                     value = b.fmul(value, b.bitcast(b.shl(b.zext(upper, VI), each(16)), VF))
                 scale = self.everywhere(b.load(b.gep(self.x_scales, [b.add(groups[r], loop.index)])))
                 b.store(self.fma(value, scale, b.load(total)), total)
@@ -648,7 +649,8 @@ def attend(c, room, layer, r, head, t):
     """h[r, head] = softmax(q k^T / sqrt(K)) v over the positions up to this row's own."""
     K, seen, keys, values = c.d_head, room.rows[r, 2] + 1, room.keys, room.values
     which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
-    columns, words, panels, pairs = columns_of(keys), keys.shape[4], values.shape[3], values.shape[4]  # of positions, in bfloat16
+    columns, words = columns_of(keys), keys.shape[4]
+    panels, pairs = values.shape[3], values.shape[4]  # pairs of positions in bfloat16, in float32 positions
     context = keys.shape[3] * LANES
     scores, factors, q = room.scores[t], room.factors[t], room.y[r, head * K : head * K + K]
     e, x = t * room.scores.shape[1], t * len(factors) // columns
@@ -696,7 +698,9 @@ def step(t, n, c, m, room, q, p):
         stage = enter(n, c, room, q, c.norms[2 * layer], m.blocks, stage)
         first, last = claim(sync, stage, three, n)
         while first < last:
-            matrix(m.blocks, at[QKV, 0], at[QKV, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last)
+            matrix(
+                m.blocks, at[QKV, 0], at[QKV, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.y, first, last
+            )
             add_bias(c, room.y, rows, at[QKV, 2], first * BLOCK, last * BLOCK, 3 * D)
             first, last = following(sync, stage, first, last, three, n)
         stage = settle(sync, stage, three)
@@ -724,7 +728,9 @@ def step(t, n, c, m, room, q, p):
             stage = settle(sync, stage, rows)
         first, last = claim(sync, stage, wide // BLOCK, n)
         while first < last:
-            matrix(m.blocks, at[OUT, 0], at[OUT, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, first, last)
+            matrix(
+                m.blocks, at[OUT, 0], at[OUT, 1], wide, m.scales, room.h, q, room.q_scales, room.q_begin, zero, rows, room.z, first, last
+            )
             leave(c, room, at[OUT, 2], first * BLOCK, last * BLOCK)
             first, last = following(sync, stage, first, last, wide // BLOCK, n)
         stage = settle(sync, stage, wide // BLOCK)
@@ -746,7 +752,9 @@ def step(t, n, c, m, room, q, p):
         stage = settle(sync, stage, mlp // BLOCK)
         first, last = claim(sync, stage, wide // BLOCK, n)
         while first < last:
-            matrix(m.blocks, at[DOWN, 0], at[DOWN, 1], mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, first, last)
+            matrix(
+                m.blocks, at[DOWN, 0], at[DOWN, 1], mlp, m.scales, room.y, p, room.p_scales, room.p_begin, zero, rows, room.z, first, last
+            )
             leave(c, room, at[DOWN, 2], first * BLOCK, last * BLOCK)
             first, last = following(sync, stage, first, last, wide // BLOCK, n)
         stage = settle(sync, stage, wide // BLOCK)
