@@ -477,7 +477,8 @@ def test_a_line_of_jsonl_has_options_of_its_own(folder, tmp_path):
         ('{"text": "a"}', "line 2 is damaged: prompt is not there; wanted str"),
         ('{"prompt": "a", "temprature": 1}', "line 2 has 'temprature'; known are prompt, temperature, top_k"),
         ('{"prompt": "a", "top_k": -1}', "line 2: top_k=-1 is not a whole number"),
-        ('{"prompt": "a", "temperature": "hot"}', "line 2: "),
+        ('{"prompt": "a", "temperature": "hot"}', "line 2: temperature='hot' is not a finite number"),
+        ('{"prompt": "a", "regex": 5}', "line 2: regex=5 is no text of at least one character; leave it out"),
     ],
 )
 def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, said):
@@ -520,3 +521,22 @@ def test_the_command_reads_a_schema_from_a_file(folder, tmp_path):
     (tmp_path / "schema.json").write_text('{"enum": [12, "é"]}', encoding="utf-8")
     assert andrea(folder, "a", "--schema", tmp_path / "schema.json", "--json").stdout.count('"finish_reason": "stop"') == 1
     assert json.loads(andrea(folder, "a", "--regex", "[ab]{3}", "--json").stdout)["samples"][0]["text"].strip("ab") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--choices", ""), "--choices '' has an empty choice; wanted texts with | between them, as 'yes|no'"),
+        (("--choices", "yes|"), "--choices 'yes|' has an empty choice"),
+        (("--regex", ""), "regex='' is no text of at least one character; leave it out where the answer is free"),
+        (("--schema", "none.json"), "--schema none.json: No such file or directory; wanted a JSON schema, as '{"),
+        (("--schema", "words.json"), r"--schema words.json cannot be read: Expecting value.*; wanted a JSON schema, as '{"),
+        (("--schema", "list.json"), r"--schema list.json cannot be read: it holds \[1\]; .*; wanted a JSON schema, as '{"),
+    ],
+)
+def test_a_rule_that_is_none_is_told_by_its_option(folder, tmp_path, monkeypatch, options, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.json").write_text("no JSON", encoding="utf-8")
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        andrea(folder, "a", *options, catch_exceptions=False)

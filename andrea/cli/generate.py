@@ -111,9 +111,9 @@ def generate(
         past_context=past_context,
         ignore_separator=ignore_separator,
         logprobs=logprobs,
-        choices=tuple(choices.split("|")) if choices is not None else (),
+        choices=() if choices is None else split_choices(choices),
         regex=regex,
-        json_schema=None if schema is None else read_text(schema),
+        json_schema=None if schema is None else read_schema(schema),
         lookup=lookup,
     )
     if prompts:
@@ -146,6 +146,23 @@ def generate(
     finish = ", ".join(end if ends.total() == 1 else f"{times} {end}" for end, times in ends.items())
     guesses = f"; {speaker.held} of {speaker.guessed} guesses held" if lookup else ""
     typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s{guesses}; seed {sampling.seed}", err=True)
+
+
+def split_choices(text: str) -> tuple[str, ...]:
+    if not all(choices := tuple(text.split("|"))):
+        raise ValueError(f"--choices {text!r} has an empty choice; wanted texts with | between them, as 'yes|no'")
+    return choices
+
+
+def read_schema(path: Path) -> str:
+    from andrea.infer.constrain import WANTED
+
+    try:
+        parse(text := read_text(path), path)
+    except (OSError, ValueError) as error:
+        said = f"{path}: {error.strerror}" if isinstance(error, OSError) else error
+        raise ValueError(f"--schema {said}; {WANTED['json_schema']}") from None
+    return text
 
 
 def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]]":
