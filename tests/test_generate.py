@@ -487,6 +487,12 @@ def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, sa
         andrea(folder, "--prompts", tmp_path / "p.jsonl", catch_exceptions=False)
 
 
+def test_a_file_without_prompts_is_refused(folder, tmp_path):
+    (tmp_path / "none.txt").touch()
+    with pytest.raises(ValueError, match="none.txt is empty; wanted a prompt on every line"):
+        andrea(folder, "--prompts", tmp_path / "none.txt", catch_exceptions=False)
+
+
 def test_a_prompt_and_a_file_of_prompts_are_too_much(folder, tmp_path):
     with pytest.raises(ValueError, match=r"a prompt and --prompts .* were given"):
         andrea(folder, "a", "--prompts", tmp_path, catch_exceptions=False)

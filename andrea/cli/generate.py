@@ -40,7 +40,7 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed gives the same text; a new one every time when not given.")] = None,
     max_tokens: Annotated[int, Option(help="The most tokens to add.")] = 200,
     stop: Annotated[list[str] | None, Option(help="End before this text; may be given several times.", show_default=False)] = None,
-    n: Annotated[int, Option("-n", "--n", help="How many answers; answer i has the seed + i.")] = 1,
+    n: Annotated[int, Option("-n", "--n", help="How many answers; answer i has the seed + i. With --json all come at the end.")] = 1,
     choices: Annotated[str | None, Option(metavar="'A|B|...'", help="The answer is exactly one of these.", show_default=False)] = None,
     regex: Annotated[str | None, Option(help="The whole answer matches this regular expression.", show_default=False)] = None,
     schema: Annotated[Path | None, Option(metavar="FILE", help="The answer is JSON of this JSON schema.", show_default=False)] = None,
@@ -125,20 +125,23 @@ def generate(
     decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
     if not isinstance(decoder, CpuDecoder):
         typer.echo(f"decoding by {why}", err=True)
-    speaker = infer.Engine(decoder, opened.tokenizer, waiting=max(n, slots))
+    speaker = infer.Engine(decoder, opened.tokenizer)
     aloud = n == 1 and not as_json and not prompts
-    work = infer.answer(speaker, requests, n) if prompts else continued(speaker, *requests[0], n, aloud)
-    start, ends, count = perf_counter(), Counter[str](), 0
+    work = continued(speaker, *requests[0]) if aloud else infer.answer(speaker, requests, n, named=prompts is not None)
+    start, ends, count, answers = perf_counter(), Counter[str](), 0, list[infer.Completion]()
     try:
         with warnings_on_standard_error(), interruptible(work) as until_asked:
-            for (text, s), answers in zip(requests, filter(None, until_asked), strict=True):
-                if as_json:
-                    write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+            for i, answer in enumerate(filter(None, until_asked)):
+                text, s = requests[i // n]
+                if as_json:  # an object has all answers to its prompt
+                    answers.append(answer)
+                    if len(answers) == n:
+                        write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+                        answers.clear()
                 elif not aloud:
-                    for i, answer in enumerate(answers):
-                        write(f"--- {i + 1} of {n}, seed {(s.seed or 0) + i} ---\n{text}{answer.text}\n")
-                ends.update(answer.finish for answer in answers)
-                count += sum(len(answer.ids) for answer in answers)
+                    write(f"--- {i % n + 1} of {n}, seed {(s.seed or 0) + i % n} ---\n{text}{answer.text}\n")
+                ends[answer.finish] += 1
+                count += len(answer.ids)
     except KeyboardInterrupt:
         typer.echo("\n" * aloud + f"andrea: interrupted; seed {sampling.seed}", err=True)
         sys.exit(130)
@@ -169,6 +172,8 @@ def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]
     """The prompts of a file, and how each is to be answered: as `sampling` says, but for what a line of a .jsonl says itself."""
     lines = read_text(path, MOST).split("\n")
     lines = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    if not lines:
+        raise ValueError(f"{path} is empty; wanted a prompt on every line")
     if path.suffix != ".jsonl":
         return [(line, sampling) for line in lines]
     requests = []
@@ -186,19 +191,19 @@ def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]
     return requests
 
 
-def continued(speaker: "Engine", text: str, sampling: "Sampling", n: int, aloud: bool) -> "Iterator[list[Completion] | None]":
-    """The n answers to one prompt, and None after every token before them; `aloud` prints the prompt, and the tokens as they come."""
+def continued(speaker: "Engine", text: str, sampling: "Sampling") -> "Iterator[Completion | None]":
+    """The prompt and then its answer, printed as they come; None after every token, and at last the whole answer."""
     from andrea.infer import ask, collect, tokens
 
-    ask(speaker, text, sampling, n)
+    ask(speaker, text, sampling)
     said = []
-    write(text * aloud)
+    write(text)
     for token in tokens(speaker):
-        write(token.text * aloud)
+        write(token.text)
         said.append(token)
         yield None
-    write("\n" * aloud)
-    yield collect(said, n)
+    write("\n")
+    yield collect(said, 1)[0]
 
 
 @contextmanager

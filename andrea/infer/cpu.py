@@ -1,6 +1,7 @@
 """Decoding on a CPU: kernels/decode.py's compiled step, its weights in panels, and the threads that compute it together."""
 
 import ctypes
+import os
 import sys
 import weakref
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ class CpuDecoder:
         self.threads = threads or (1 if self.bytes_read < ALONE else torch.get_num_threads())
         self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
         self.parts = (self.threads, rest, matrices, self.room, *inputs)
-        self.bells = start_threads(self)
+        self.process, self.bells = os.getpid(), start_threads(self)
 
     def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
         """Read ids at positions start, start + 1, ... of a slot whose cache holds all before; logits (V,) float32 after the last."""
@@ -103,6 +104,8 @@ class CpuDecoder:
                 raise ValueError(f"{what} {min(values)} to {max(values)} were given; there are 0 to {end - 1}")
         found = np.empty((wanted, self.config.vocab_size), np.float32)
         with self.lock:
+            if self.process != os.getpid():  # os.fork() takes no threads along
+                self.process, self.bells = os.getpid(), start_threads(self)
             for first in range(0, len(ids), ROWS):
                 n = min(ROWS, len(ids) - first)
                 for column, values in enumerate((slots, ids, positions)):
@@ -118,8 +121,11 @@ class CpuDecoder:
 
 def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
     """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
+    from andrea.kernels.decode import ASLEEP, STATE
+
     bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
     parts, take_part = decoder.parts, decoder.take_part
+    decoder.room.sync[STATE : STATE + 8 * decoder.threads : 8] = ASLEEP
 
     def work(t: int, bell: Semaphore) -> None:
         bell.acquire()
