@@ -276,7 +276,7 @@ def test_generation_that_is_interrupted_ends_its_line_and_tells_the_seed(tmp_pat
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert error == "\nandrea: interrupted; seed 77\n"
+    assert error.endswith("\nandrea: interrupted; seed 77\n")
 
 
 def test_a_console_that_lacks_characters_prints_what_it_can(tmp_path):

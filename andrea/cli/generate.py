@@ -18,6 +18,7 @@ from andrea.show import printable
 
 if TYPE_CHECKING:
     from andrea.infer import Completion, Engine, Sampling
+    from andrea.infer.cpu import CpuDecoder
 
 Option, Argument = typer.Option, typer.Argument
 T = TypeVar("T")
@@ -123,7 +124,9 @@ def generate(
     opened = load(run, at, choose_device(device).value)
     slots = max(1, min(n * len(requests), infer.SLOTS))
     decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
-    if not isinstance(decoder, CpuDecoder):
+    if isinstance(decoder, CpuDecoder):
+        compile_aloud(decoder, "float32" if precision == "auto" else precision)
+    else:
         typer.echo(f"decoding by {why}", err=True)
     speaker = infer.Engine(decoder, opened.tokenizer)
     aloud = n == 1 and not as_json and not prompts
@@ -285,3 +288,22 @@ def warnings_on_standard_error() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
         yield
+
+
+def compile_aloud(decoder: "CpuDecoder", precision: str) -> None:
+    """Read one id, and say so where Numba has to compile for that because nothing of it is on the disk yet."""
+    from numba.core.event import Event, Listener, install_listener
+
+    class Told(Listener):
+        events = 0
+
+        def on_start(self, event: Event) -> None:
+            if not self.events:
+                typer.echo(f"compiling the {precision} step for this processor, once (5 to 10 s)", err=True)
+            self.events += 1
+
+        def on_end(self, event: Event) -> None:
+            pass
+
+    with install_listener("numba:compile", Told()):
+        decoder.step([0], [0], [0])

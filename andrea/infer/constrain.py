@@ -110,7 +110,8 @@ class Rules:
         except ValueError as error:
             problem = str(error)
         if problem:
-            why = problem.rpartition("error: ")[2].rpartition("(in regex): ")[2].splitlines()[0]  # before and after it stands the expression
+            # what is wrong stands between two copies of the expression
+            why = problem.rpartition("error: ")[2].rpartition("(in regex): ")[2].splitlines()[0]
             raise ValueError(f"{kind}={shown(given)} cannot be followed: {why}; {WANTED[kind]}")
         return Grammar(matcher, self.tokenizer.vocab_size)
 
