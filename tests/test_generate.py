@@ -550,6 +550,14 @@ def test_a_rule_that_is_none_is_told_by_its_option(folder, tmp_path, monkeypatch
         andrea(folder, "a", *options, catch_exceptions=False)
 
 
+def test_a_final_space_that_words_bring_themselves_is_noted_and_left_as_it_is(finished_run, folder):
+    noted = "note: the prompt ends in a space, and words of this tokenizer bring their own: leave it out\n"
+    result = andrea(finished_run, "def ", "--json", "--max-tokens", 1)
+    assert noted in result.stderr and json.loads(result.stdout)["prompt"] == "def "
+    for run, prompt, *rule in ((finished_run, "def"), (finished_run, "Is it? ", "--choices", "yes|no"), (folder, "def ")):
+        assert "note: " not in andrea(run, prompt, *rule, "--max-tokens", 9).stderr
+
+
 FIRST_TIME = """
 from numba import njit
 from andrea.cli.generate import compile_aloud

@@ -122,6 +122,8 @@ def generate(
     else:
         requests = [(read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or "", sampling)]
     opened = load(run, at, choose_device(device).value)
+    if any(text.endswith(" ") and not s.rules for text, s in requests) and any(p[:1] == b" " and p[1:] for p in opened.tokenizer.pieces):
+        typer.echo("note: the prompt ends in a space, and words of this tokenizer bring their own: leave it out", err=True)
     slots = max(1, min(n * len(requests), infer.SLOTS))
     decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
     if isinstance(decoder, CpuDecoder):

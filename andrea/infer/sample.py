@@ -63,11 +63,15 @@ class Sampling:
             given = getattr(self, name)
             if given is not None and not (isinstance(given, str) and given):
                 raise ValueError(f"{name}={given!r} is no text of at least one character; leave it out where the answer is free")
-        rules = [name for name in ("choices", "regex", "json_schema") if getattr(self, name) not in ((), None)]
-        if len(rules) > 1:
-            raise ValueError(f"{' and '.join(rules)} were given; an answer follows one rule")
+        if len(self.rules) > 1:
+            raise ValueError(f"{' and '.join(self.rules)} were given; an answer follows one rule")
         if self.past_context not in ("recompute", "stop"):
             raise ValueError(f"past_context={self.past_context!r} is neither 'recompute' nor 'stop'")
+
+    @property
+    def rules(self) -> list[str]:
+        """Which of choices, regex and json_schema hold the answer."""
+        return [name for name in ("choices", "regex", "json_schema") if getattr(self, name) not in ((), None)]
 
 
 def check(temperature: float, top_k: int, top_p: float, min_p: float) -> None:
