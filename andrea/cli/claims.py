@@ -149,6 +149,8 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
     diverged = {arm: counts for arm, counts in j.diverged.items() if counts[0]}
     if diverged:
         lines.append("diverged: " + ", ".join(f"{arm} {bad} of {n}" for arm, (bad, n) in diverged.items()))
+    if j.diverged and all(bad == n for bad, n in j.diverged.values()):
+        lines.append("no run of any arm came below what the frequency of tokens alone has, so nothing was compared: more steps, or another rate")
     if left:
         lines.append(f"{left} runs are left; the same command goes on")
     if len(j.seeds) < j.planned:
