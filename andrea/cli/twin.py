@@ -56,7 +56,7 @@ def twin(
     from andrea.show import check_picture
 
     paths = [f"data.paths={','.join(text)}"] if text else []
-    base = override(USUAL, *paths, *(both or ()), *([f"train.steps={steps}"] if steps else ()))
+    base = override(USUAL, *paths, *(both or ()), *([] if steps is None else [f"train.steps={steps}"]))
     if png:
         check_picture(png)  # before a minute has gone by
     torch.set_num_threads(max(1, cores() // 2))
