@@ -150,9 +150,7 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
     if diverged:
         lines.append("diverged: " + ", ".join(f"{arm} {bad} of {n}" for arm, (bad, n) in diverged.items()))
     if j.diverged and all(bad == n for bad, n in j.diverged.values()):
-        lines.append(
-            "no run of any arm came below what the frequency of tokens alone has, so nothing was compared: more steps, or another rate"
-        )
+        lines.append("every run of every arm diverged, so nothing was compared: try more steps, or another learning rate")
     if left:
         lines.append(f"{left} runs are left; the same command goes on")
     if len(j.seeds) < j.planned:

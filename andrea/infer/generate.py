@@ -126,11 +126,11 @@ def answer(
     while left or asked:
         while left and max(len(asked), len(speaker.scheduler)) < most:
             where, row, prompt, sampling = left
-            told = speaker.add if row else partial(ask, speaker)  # what is dropped of a prompt is said once
+            add = speaker.add if row else partial(ask, speaker)  # what is dropped of a prompt is said once
             with naming(where):
                 if row and sampling.seed is not None:
                     sampling = replace(sampling, seed=sampling.seed + row)
-                asked += [(where, sequence) for sequence in told(prompt, sampling)]
+                asked += [(where, sequence) for sequence in add(prompt, sampling)]
             left = next(rows, None)
         speaker.step()
         yield None
