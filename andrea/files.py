@@ -89,11 +89,12 @@ def field(found: Mapping[str, Any], name: str, kind: type, where: object) -> Any
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """An OSError from inside names this file unless it names one: those of writing and closing do not."""
+    """An OSError from inside names this file unless it names another: those of writing and closing name none."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        # the second is what replace_bytes writes first, which nobody asked for
+        if error.errno is not None and (error.filename is None or str(error.filename) == f"{path}.partial"):
             error.filename = str(path)
         raise
 

@@ -127,11 +127,18 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(layout="constrained", figsize=(width, height))
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a picture of the kind that the name ends with. Raises ValueError for one that cannot be drawn."""
-    known = figure.canvas.get_supported_filetypes()
+def check_picture(path: Path) -> None:
+    """Raises ValueError where no such picture can be drawn: without matplotlib, of another kind, in a folder that is not there."""
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise ValueError(f"{path} does not end as a picture that can be drawn: {', '.join('.' + kind for kind in sorted(known))}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be drawn: there is no folder {path.parent}; make it first, or give another name")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a picture of the kind that the name ends with. Raises ValueError as check_picture does."""
+    check_picture(path)
     drawn = BytesIO()
     figure.savefig(drawn, format=path.suffix.removeprefix(".") or None, dpi=120)
     replace_bytes(path, drawn.getvalue())

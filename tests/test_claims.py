@@ -289,6 +289,59 @@ def test_a_strangers_file_with_a_module_of_its_own_runs_to_a_verdict(mine, tmp_p
     assert isinstance(first, RunDone)
 
 
+GROWS = """
+import torch
+from torch import nn
+
+from andrea.claims.grow import SMALL, grow
+from andrea.config import override
+from andrea.model import Transformer
+
+
+class Scaled(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.scale = inner, nn.Parameter(torch.full((1,), 0.5))
+
+    def forward(self, x):
+        return self.scale * self.inner(x)
+
+
+def scaled(config):
+    model = Transformer(config)
+    for block in model.blocks:
+        block.mlp.act = Scaled(block.mlp.act)
+    return model
+
+
+def measure(task, arm):
+    return grow(task, arm.build, evaluate_at=(1,))
+
+"""
+
+
+def test_a_strangers_claim_trains_a_model_with_a_module_of_its_own(mine, tmp_path, text_file, monkeypatch):
+    small = ("n_layer=2", "n_head=2", "d_model=32", "context=24", "vocab_size=300", "batch_tokens=48", f"data.paths={text_file}")
+    opened = mine(
+        ("CLAIM = ", f"{GROWS}CLAIM = "),
+        ('"other": Arm(("optim.momentum=0.5",))', '"other": Arm(build=scaled)'),
+        ("    base=RunConfig(ModelConfig(context=16, d_model=12), train=TrainConfig(batch_tokens=16, steps=1)),\n", ""),
+        ("    measure=measure,", f"    base=override(SMALL, 'train.steps=3', *{small!r}),\n    measure=measure,"),
+        ("seeds=tuple(range(6))", "seeds=(0, 1)"),
+    )
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = andrea("run", opened.target, "--full", "--jobs", 1)
+    assert (
+        code == 0 and "diverged: one 2 of 2, other 2 of 2\nevery run of every arm diverged, so nothing was compared" in said
+    )  # after three steps
+    found = {run.key: run.figures for run in read_runs(tmp_path / "evidence/mine", opened)}
+    assert all(len(figures["curve"]) == 2 and figures["steps_done"] == 3 for figures in found.values())
+    for seed in (0, 1):
+        one, other = found["one", seed, 1.0], found["other", seed, 1.0]
+        assert other["parameters"] == one["parameters"] + 2 and one["text"] == other["text"]
+        assert one["curve"][0][1] != other["curve"][0][1]
+
+
 def without_times(folder, opened):
     return {run.key: {name: value for name, value in run.figures.items() if name != "pid_ms"} for run in read_runs(folder, opened)}
 

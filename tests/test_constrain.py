@@ -96,9 +96,10 @@ def test_the_answer_is_json_of_the_schema():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"regex": "(yes"}, r"^regex='\(yes' cannot be followed: .*unclosed group"),
-        ({"json_schema": "{"}, "^json_schema='{' cannot be followed: "),
-        ({"json_schema": '{"type": "thing"}'}, "^json_schema=.* cannot be followed: "),
+        ({"regex": "(yes"}, r"^regex='\(yes' cannot be followed: unclosed group; wanted an expression that the whole answer matches"),
+        ({"regex": r"a\b"}, r"^regex='a.* cannot be followed: lookarounds not supported.*; wanted an expression"),
+        ({"json_schema": "{"}, "^json_schema='{' cannot be followed: .*; wanted a JSON schema, as '{"),
+        ({"json_schema": {"type": "thing"}}, "^json_schema=.* cannot be followed: Invalid type: thing; wanted a JSON schema"),
     ],
 )
 def test_a_rule_that_is_none_is_refused(options, said):

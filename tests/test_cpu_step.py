@@ -6,6 +6,7 @@ moves by a whole step: 2^-8 of itself in bfloat16, 1/127 of the largest of 32 in
 a few do, each one of dozens of terms: hundredths of a logit, while a mistake moves logits by their whole size.
 """
 
+import os
 import subprocess
 import sys
 import threading
@@ -147,6 +148,30 @@ def test_two_python_threads_at_once_are_safe():
         found = [pool.submit(spoken, d, slot, text) for d in (decoder, other) for slot, text in enumerate(texts)]
     for logits, wanted in zip(found, alone * 2, strict=True):
         assert np.array_equal(logits.result(), wanted)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_decoder_goes_on_in_a_process_forked_from_its_own():
+    """And in one forked from that, while the first goes on, too. A process that hangs is ended by its alarm."""
+    code = """if True:
+        import os, signal, sys
+        sys.path.insert(0, 'tests')
+        from reference import randomise, tiny
+        from andrea.infer.cpu import CpuDecoder
+        from andrea.infer.quantize import pack
+        from andrea.model import Transformer
+        decoder = CpuDecoder(pack(randomise(Transformer(tiny())).eval(), 'float32'), slots=2, threads=3)
+        wanted = decoder.extend(0, [1, 2, 3], 0)
+        for depth in range(2):
+            child = os.fork()
+            signal.alarm(120)
+            for _ in range(3):
+                assert (decoder.extend(1, [1, 2, 3], 0) == wanted).all()
+            if child:
+                os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    """
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0
 
 
 def test_threads_end_with_their_decoder():

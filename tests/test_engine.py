@@ -463,8 +463,16 @@ def test_many_prompts_are_answered_in_their_order():
     speaker = engine(run, slots=2, waiting=2)
     requests = [("abc"[: i % 4], replace(FREE, seed=i, max_tokens=1 + 7 * i % 5)) for i in range(9)]
     found = list(filter(None, answer(speaker, iter(requests), n=2)))
-    assert [[a.ids for a in answers] for answers in found] == [[a.ids for a in complete(run, *r, n=2)] for r in requests]
+    assert [a.ids for a in found] == [a.ids for r in requests for a in complete(run, *r, n=2)]
     assert list(answer(speaker, [])) == []
+
+
+def test_however_many_answers_are_asked_for_few_are_on_their_way():
+    run = tiny()
+    speaker = engine(run, slots=2, waiting=1)
+    first = filter(None, answer(speaker, [("abc", replace(FREE, seed=3)), ("d", FREE)], n=10**9))
+    assert [next(first).ids for _ in range(5)] == [a.ids for a in complete(run, "abc", replace(FREE, seed=3), n=5)]
+    assert len(speaker.scheduler) <= 3
 
 
 def test_a_prompt_among_many_that_cannot_be_answered_is_named():
@@ -474,8 +482,10 @@ def test_a_prompt_among_many_that_cannot_be_answered_is_named():
     run.model.unembed.weight.data[5] = math.nan
     with pytest.raises(ValueError, match=r"prompt 1: .*nan or infinity"):
         list(answer(engine(run), [("a", FREE)]))
-    with pytest.raises(ValueError, match="prompt 1: 4 more answers do not fit"):
-        list(answer(engine(run, slots=2, waiting=1), [("a", FREE)], n=4))
+    with pytest.raises(ValueError, match=r"^the logits hold nan or infinity"):
+        list(answer(engine(run), [("a", FREE)], named=False))
+    with pytest.raises(ValueError, match="n=0 answers were asked for"):
+        list(answer(engine(run), [("a", FREE)], n=0))
 
 
 # --- decoders -------------------------------------------------------------------------------------------------------------------------

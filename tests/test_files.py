@@ -80,8 +80,10 @@ def test_a_failed_replacement_leaves_the_old_text_and_nothing_else(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         files.replace_text(tmp_path / "x", "\ud800")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
-        files.replace_text(tmp_path / "folder", "new")
+    for name in ("folder", "gone/x"):
+        with pytest.raises(OSError) as refused:
+            files.replace_text(tmp_path / name, "new")
+        assert refused.value.filename == str(tmp_path / name)  # not that of what is written first
     assert (tmp_path / "x").read_text(encoding="utf-8") == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "x"]
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +21,7 @@ from andrea.cli import app
 from andrea.config import DataConfig, RunConfig, TrainConfig
 from andrea.data.tokenizer import char_tokenizer, train_bpe
 from andrea.infer import Sampling, complete, generate
-from andrea.infer.cpu import decoder_for
+from andrea.infer.cpu import decoder_for, lacking
 from andrea.infer.text import TextStream
 
 GREEDY = Sampling(temperature=0, max_tokens=40, ignore_separator=True)
@@ -451,7 +453,7 @@ def test_the_command_answers_every_line_of_a_file_in_order(folder, tmp_path):
         wanted = [said(folder, line, Sampling(seed=3, max_tokens=6), n=2) for line in lines]
     assert [f["prompt"] for f in found] == lines
     assert [[tuple(s["ids"]) for s in f["samples"]] for f in found] == [[a.ids for a in answers] for answers in wanted]
-    assert result.stderr.startswith("warning: the prompt has 41 tokens") and "finish: 8 length; 48 tokens, " in result.stderr
+    assert result.stderr.count("warning: the prompt has 41 tokens") == 1 and "finish: 8 length; 48 tokens, " in result.stderr
     printed = andrea(folder, "--prompts", path, "--seed", 3, "--max-tokens", 6).stdout
     assert printed == "".join(f"--- 1 of 1, seed 3 ---\n{line}{a[0].text}\n" for line, a in zip(lines, wanted, strict=True))
 
@@ -477,13 +479,20 @@ def test_a_line_of_jsonl_has_options_of_its_own(folder, tmp_path):
         ('{"text": "a"}', "line 2 is damaged: prompt is not there; wanted str"),
         ('{"prompt": "a", "temprature": 1}', "line 2 has 'temprature'; known are prompt, temperature, top_k"),
         ('{"prompt": "a", "top_k": -1}', "line 2: top_k=-1 is not a whole number"),
-        ('{"prompt": "a", "temperature": "hot"}', "line 2: "),
+        ('{"prompt": "a", "temperature": "hot"}', "line 2: temperature='hot' is not a finite number"),
+        ('{"prompt": "a", "regex": 5}', "line 2: regex=5 is no text of at least one character; leave it out"),
     ],
 )
 def test_a_line_of_jsonl_that_cannot_be_read_is_named(folder, tmp_path, line, said):
     (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=said):
         andrea(folder, "--prompts", tmp_path / "p.jsonl", catch_exceptions=False)
+
+
+def test_a_file_without_prompts_is_refused(folder, tmp_path):
+    (tmp_path / "none.txt").touch()
+    with pytest.raises(ValueError, match=r"none\.txt is empty; wanted a prompt on every line"):
+        andrea(folder, "--prompts", tmp_path / "none.txt", catch_exceptions=False)
 
 
 def test_a_prompt_and_a_file_of_prompts_are_too_much(folder, tmp_path):
@@ -520,3 +529,55 @@ def test_the_command_reads_a_schema_from_a_file(folder, tmp_path):
     (tmp_path / "schema.json").write_text('{"enum": [12, "é"]}', encoding="utf-8")
     assert andrea(folder, "a", "--schema", tmp_path / "schema.json", "--json").stdout.count('"finish_reason": "stop"') == 1
     assert json.loads(andrea(folder, "a", "--regex", "[ab]{3}", "--json").stdout)["samples"][0]["text"].strip("ab") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--choices", ""), "--choices '' has an empty choice; wanted texts with | between them, as 'yes|no'"),
+        (("--choices", "yes|"), "--choices 'yes|' has an empty choice"),
+        (("--regex", ""), "regex='' is no text of at least one character; leave it out where the answer is free"),
+        (("--schema", "none.json"), "--schema none.json: No such file or directory; wanted a JSON schema, as '{"),
+        (("--schema", "words.json"), r"--schema words.json cannot be read: Expecting value.*; wanted a JSON schema, as '{"),
+        (("--schema", "list.json"), r"--schema list.json cannot be read: it holds \[1\]; .*; wanted a JSON schema, as '{"),
+    ],
+)
+def test_a_rule_that_is_none_is_told_by_its_option(folder, tmp_path, monkeypatch, options, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.json").write_text("no JSON", encoding="utf-8")
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        andrea(folder, "a", *options, catch_exceptions=False)
+
+
+def test_a_final_space_that_words_bring_themselves_is_noted_and_left_as_it_is(finished_run, folder):
+    noted = "note: the prompt ends in a space, and words of this tokenizer bring their own: leave it out\n"
+    result = andrea(finished_run, "def ", "--json", "--max-tokens", 1)
+    assert noted in result.stderr and json.loads(result.stdout)["prompt"] == "def "
+    for run, prompt, *rule in ((finished_run, "def"), (finished_run, "Is it? ", "--choices", "yes|no"), (folder, "def ")):
+        assert "note: " not in andrea(run, prompt, *rule, "--max-tokens", 9).stderr
+
+
+FIRST_TIME = """
+from numba import njit
+from andrea.cli.generate import compile_aloud
+
+inner = njit(lambda x: x + 1)
+
+class Decoder:
+    step = staticmethod(njit(cache=True)(lambda slots, ids, positions: inner(ids[0])))
+
+for _ in range(2):
+    compile_aloud(Decoder, "int8")
+"""
+
+
+def test_what_takes_seconds_the_first_time_is_said_then_and_only_then(tmp_path):
+    """A function of a line stands for the step, which is kept on the disk in the same way."""
+    if reason := lacking():
+        pytest.skip(reason)
+    (tmp_path / "speak.py").write_text(FIRST_TIME, encoding="utf-8")
+    command = [sys.executable, "-W", "ignore", "speak.py"]
+    first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True) for _ in range(2))
+    assert first.stderr == "compiling the int8 step for this processor, once (5 to 10 s)\n"
+    assert second.stderr == ""

@@ -637,6 +637,11 @@ def test_the_commands_export_and_import(finished_run, text_file, tmp_path, andre
     code, out, _ = andrea("import", "small-1-hf", "--out", "runs/back", "--json")
     assert code == 0 and json.loads(out)["context"] == 32
     assert "next: andrea generate back-2" in andrea("import", "small-1-hf", "--out", "back-2")[1]
+    code, out, _ = andrea("runs", "back")
+    assert code == 0 and f"imported from {Path('small-1-hf').resolve()}; there is no record of its training" in out
+    assert "d_model 32, context 32, vocab_size 321, gelu, learned positions" in out
+    code, out, _ = andrea("runs", "back", "--json")
+    assert (json.loads(out)["model"]["n_layer"], json.loads(out)["evaluations"]) == (2, [])
     code, out, _ = andrea("eval", "back", text_file, "--json")
     assert code == 0 and 1 < json.loads(out)["loss"] < 7
     said = [andrea("generate", run, "def", "--seed", 1, "--max-tokens", 9)[1] for run in (finished_run, "back")]
@@ -646,6 +651,7 @@ def test_the_commands_export_and_import(finished_run, text_file, tmp_path, andre
         (("export", finished_run, "--to", "hf"), "small-1-hf exists already"),
         (("import", "nowhere", "--out", "runs/b"), "nowhere is not a folder of transformers"),
         (("train", "--resume", "runs/back"), "was imported from"),
+        (("runs", "back", "--png", "back.png"), "has no record of a training that could be drawn"),
         (("eval", "back"), "has no text of its own"),
     ):
         code, _, error = andrea(*args)

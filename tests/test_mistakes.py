@@ -90,7 +90,8 @@ def test_options_that_are_none_are_answered_with_the_nearest(tmp_path):
             ("train", "--set", "n_layer=2.5", "n_layer='2.5' is not a whole number"),
             ("train", "--preset", "andrea-1n", "did you mean 'andrea-1m'?"),
             ("train", "--preset", "", "there is no preset ''"),
-            ("count", "andrea-120n", "did you mean 'andrea-120m'?"),
+            ("count", "andrea-120n", "no run is called andrea-120n, and there is no preset 'andrea-120n'; did you mean 'andrea-120m'?"),
+            ("claims", "run", "missing argument 'NAME|FILE.py...' (see andrea claims run --help)"),
             ("data", "--tokenizer", "bpee", "--out", "p", "did you mean 'bpe'?"),
         ],
         tmp_path,
@@ -276,7 +277,7 @@ def test_generation_that_is_interrupted_ends_its_line_and_tells_the_seed(tmp_pat
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert error == "\nandrea: interrupted; seed 77\n"
+    assert error.endswith("\nandrea: interrupted; seed 77\n")
 
 
 def test_a_console_that_lacks_characters_prints_what_it_can(tmp_path):

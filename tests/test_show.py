@@ -63,6 +63,9 @@ def test_losses_are_drawn_into_a_picture(tmp_path, monkeypatch) -> None:
     course = {"run": "runs/a-1", "training": [{"step": 1, "loss": 9.1}], "evaluations": evaluations}
     draw_losses(course, tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    for name, told in (("loss.txt", "does not end as a picture"), ("gone/loss.png", "there is no folder .*gone; make it first")):
+        with pytest.raises(ValueError, match=told):
+            draw_losses(course, tmp_path / name)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match="needs matplotlib"):
         draw_losses(course, tmp_path / "again.png")

@@ -229,6 +229,7 @@ def test_a_run_on_stories_says_so_in_its_folder_and_speaks(tmp_path):
     sets = [part for change in tiny for part in ("--set", change)]
     done = andrea("train", "--corpus", "stories", "--language", "en", "--stories", 60, "--steps", 3, "--out", "run", *sets, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "text: 60 stories, " in done.stdout and " files" not in done.stdout
     kept = json.loads((tmp_path / "run/run.json").read_text(encoding="utf-8"))["config"]["data"]
     assert (kept["corpus"], kept["language"], kept["stories"], kept["paths"]) == ("stories", "en", 60, [])
     (tmp_path / "other.txt").write_text("Mia has a red kite. Her kite is red.\n" * 9, encoding="utf-8")

@@ -133,6 +133,10 @@ def test_the_command_shows_both_and_draws_them(tmp_path, text_file):
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in told] == ["Born", "Looked", *["Grew", "Looked"] * 3, "Grown"]
     assert told[0]["names"] == ["norm=pre", "norm=post"] and all(math.isfinite(x) for x in told[-1]["losses"])
+    refused = andrea("twin", text_file, "--png", "gone/t.png", *SMALL, cwd=tmp_path)
+    assert refused.returncode == 2 and "cannot be drawn: there is no folder gone" in refused.stderr and not refused.stdout
+    refused = andrea("twin", text_file, "--steps", 0, cwd=tmp_path)
+    assert refused.returncode == 2 and "steps=0 must be at least 1" in refused.stderr
     refused = andrea("twin", "--set", "train.steps=4", cwd=tmp_path)
     assert refused.returncode == 2 and "share text, seed and steps" in refused.stderr
 
@@ -148,6 +152,8 @@ def test_the_screen_holds_both_side_by_side(events):
     for n in range(1, len(events) + 1):
         Console(file=out, width=90).print(drawn(events[:n]))
     last = out.getvalue()[-3000:]
-    assert all(part in last for part in ("residual=true", "residual=false", "step 6/6", "embedding", "block 3"))
+    assert all(
+        part in last for part in ("residual=true", "residual=false", "step 6/6", "embedding", "block 3", "bars by the logarithm, from ")
+    )
     assert bar(1e-9, -9, 0).count("█") == 1 and bar(1.0, -9, 0).count("█") == 16 and bar(None, -9, 0) == "no number"
     assert torch.get_num_threads() == 1

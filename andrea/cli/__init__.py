@@ -127,8 +127,9 @@ def main() -> None:
     args = sys.argv[1:]
     options = args[: args.index("--")] if "--" in args else args
     debug, args = "--debug" in options, [arg for arg in options if arg != "--debug"] + args[len(options) :]
-    name = next((arg for arg in args if not arg.startswith("-")), "")
-    help_page = f"andrea {name} --help" if name in (*COMMANDS, "claims") else "andrea --help"
+    name, part = [*(arg for arg in args if not arg.startswith("-")), "", ""][:2]
+    words = [name] * (name in (*COMMANDS, "claims")) + [part] * (name == "claims" and part in claims.COMMANDS)
+    help_page = " ".join(["andrea", *words, "--help"])
     sys.exit(answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug))
 
 

@@ -18,6 +18,7 @@ Option, Argument = typer.Option, typer.Argument
 SECONDS_BETWEEN_LINES = 10.0
 
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
+JsonLinesOption = Annotated[bool, Option("--json", help="Print every event as one JSON line.")]
 MinutesOption = Annotated[float | None, Option(help="Begin no run that would end later; what is left is told.", show_default=False)]
 JobsOption = Annotated[int | None, Option(help="Processes, each with one thread. Default: one for each core.", show_default=False)]
 EvidenceOption = Annotated[Path | None, Option(help="A folder of runs, which count where it has some.", show_default=False)]
@@ -56,7 +57,7 @@ def run(
     out: Annotated[Path, Option(metavar="FOLDER", help="Where each finished run is kept, in a folder for each claim.")] = Path("evidence"),
     anew: Annotated[bool, Option("--anew", help="Set runs of an older design aside.")] = False,
     record: Annotated[bool, Option("--record", help="Keep the runs of our claims in the package, as what it reports.")] = False,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Run claims: their arms, seed by seed, in processes; stopped and called again, it goes on where it was.
 
@@ -148,6 +149,8 @@ def outlook(j: "Judgement", left: int, target: str, quick: bool) -> str:
     diverged = {arm: counts for arm, counts in j.diverged.items() if counts[0]}
     if diverged:
         lines.append("diverged: " + ", ".join(f"{arm} {bad} of {n}" for arm, (bad, n) in diverged.items()))
+    if j.diverged and all(bad == n for bad, n in j.diverged.values()):
+        lines.append("every run of every arm diverged, so nothing was compared: try more steps, or another learning rate")
     if left:
         lines.append(f"{left} runs are left; the same command goes on")
     if len(j.seeds) < j.planned:
@@ -202,7 +205,7 @@ def verify(
     seed: Annotated[int | None, Option(help="Choose the same runs again.", show_default=False)] = None,
     jobs: JobsOption = None,
     file: Annotated[str | None, Option(help="The claim's file, where it is none of ours.", show_default=False)] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Do a few runs of somebody's evidence again, and say whether it holds; exit 1 where it does not.
 

@@ -53,7 +53,11 @@ def count(
 def read(target: str, changes: Sequence[str]) -> RunConfig:
     """The configuration of a preset or of a run, changed. Raises ValueError for neither, and for what override refuses."""
     if target in PRESETS or not (Path(target).is_dir() or Path("runs", target).is_dir()):
-        return override(preset(target), *changes)
+        try:
+            chosen = preset(target)
+        except ValueError as error:
+            raise ValueError(f"no run is called {target}, and {error}") from None
+        return override(chosen, *changes)
     from andrea.run_folder import find_run, read_run
 
     return override(read_run(find_run(target))[0], *changes)

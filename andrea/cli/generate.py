@@ -40,7 +40,7 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed gives the same text; a new one every time when not given.")] = None,
     max_tokens: Annotated[int, Option(help="The most tokens to add.")] = 200,
     stop: Annotated[list[str] | None, Option(help="End before this text; may be given several times.", show_default=False)] = None,
-    n: Annotated[int, Option("-n", "--n", help="How many answers; answer i has the seed + i.")] = 1,
+    n: Annotated[int, Option("-n", "--n", help="How many answers; answer i has the seed + i. With --json all come at the end.")] = 1,
     choices: Annotated[str | None, Option(metavar="'A|B|...'", help="The answer is exactly one of these.", show_default=False)] = None,
     regex: Annotated[str | None, Option(help="The whole answer matches this regular expression.", show_default=False)] = None,
     schema: Annotated[Path | None, Option(metavar="FILE", help="The answer is JSON of this JSON schema.", show_default=False)] = None,
@@ -111,9 +111,9 @@ def generate(
         past_context=past_context,
         ignore_separator=ignore_separator,
         logprobs=logprobs,
-        choices=tuple(choices.split("|")) if choices is not None else (),
+        choices=() if choices is None else split_choices(choices),
         regex=regex,
-        json_schema=None if schema is None else read_text(schema),
+        json_schema=None if schema is None else read_schema(schema),
         lookup=lookup,
     )
     if prompts:
@@ -121,24 +121,30 @@ def generate(
     else:
         requests = [(read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or "", sampling)]
     opened = load(run, at, choose_device(device).value)
+    if any(text.endswith(" ") and not s.rules for text, s in requests) and any(p[:1] == b" " and p[1:] for p in opened.tokenizer.pieces):
+        typer.echo("note: the prompt ends in a space, and words of this tokenizer bring their own: leave it out", err=True)
     slots = max(1, min(n * len(requests), infer.SLOTS))
-    decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
+    with compiling_aloud("float32" if precision == "auto" else precision):
+        decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
     if not isinstance(decoder, CpuDecoder):
         typer.echo(f"decoding by {why}", err=True)
-    speaker = infer.Engine(decoder, opened.tokenizer, waiting=max(n, slots))
+    speaker = infer.Engine(decoder, opened.tokenizer)
     aloud = n == 1 and not as_json and not prompts
-    work = infer.answer(speaker, requests, n) if prompts else continued(speaker, *requests[0], n, aloud)
-    start, ends, count = perf_counter(), Counter[str](), 0
+    work = continued(speaker, *requests[0]) if aloud else infer.answer(speaker, requests, n, named=prompts is not None)
+    start, ends, count, answers = perf_counter(), Counter[str](), 0, list[infer.Completion]()
     try:
         with warnings_on_standard_error(), interruptible(work) as until_asked:
-            for (text, s), answers in zip(requests, filter(None, until_asked), strict=True):
-                if as_json:
-                    write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+            for i, answer in enumerate(filter(None, until_asked)):
+                text, s = requests[i // n]
+                if as_json:  # an object has all answers to its prompt
+                    answers.append(answer)
+                    if len(answers) == n:
+                        write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+                        answers.clear()
                 elif not aloud:
-                    for i, answer in enumerate(answers):
-                        write(f"--- {i + 1} of {n}, seed {(s.seed or 0) + i} ---\n{text}{answer.text}\n")
-                ends.update(answer.finish for answer in answers)
-                count += sum(len(answer.ids) for answer in answers)
+                    write(f"--- {i % n + 1} of {n}, seed {(s.seed or 0) + i % n} ---\n{text}{answer.text}\n")
+                ends[answer.finish] += 1
+                count += len(answer.ids)
     except KeyboardInterrupt:
         typer.echo("\n" * aloud + f"andrea: interrupted; seed {sampling.seed}", err=True)
         sys.exit(130)
@@ -148,10 +154,29 @@ def generate(
     typer.echo(f"finish: {finish}; {count} tokens, {count / seconds:.1f} tokens/s{guesses}; seed {sampling.seed}", err=True)
 
 
+def split_choices(text: str) -> tuple[str, ...]:
+    if not all(choices := tuple(text.split("|"))):
+        raise ValueError(f"--choices {text!r} has an empty choice; wanted texts with | between them, as 'yes|no'")
+    return choices
+
+
+def read_schema(path: Path) -> str:
+    from andrea.infer.constrain import WANTED
+
+    try:
+        parse(text := read_text(path), path)
+    except (OSError, ValueError) as error:
+        said = f"{path}: {error.strerror}" if isinstance(error, OSError) else error
+        raise ValueError(f"--schema {said}; {WANTED['json_schema']}") from None
+    return text
+
+
 def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]]":
     """The prompts of a file, and how each is to be answered: as `sampling` says, but for what a line of a .jsonl says itself."""
     lines = read_text(path, MOST).split("\n")
     lines = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    if not lines:
+        raise ValueError(f"{path} is empty; wanted a prompt on every line")
     if path.suffix != ".jsonl":
         return [(line, sampling) for line in lines]
     requests = []
@@ -169,19 +194,19 @@ def read_prompts(path: Path, sampling: "Sampling") -> "list[tuple[str, Sampling]
     return requests
 
 
-def continued(speaker: "Engine", text: str, sampling: "Sampling", n: int, aloud: bool) -> "Iterator[list[Completion] | None]":
-    """The n answers to one prompt, and None after every token before them; `aloud` prints the prompt, and the tokens as they come."""
+def continued(speaker: "Engine", text: str, sampling: "Sampling") -> "Iterator[Completion | None]":
+    """The prompt and then its answer, printed as they come; None after every token, and at last the whole answer."""
     from andrea.infer import ask, collect, tokens
 
-    ask(speaker, text, sampling, n)
+    ask(speaker, text, sampling)
     said = []
-    write(text * aloud)
+    write(text)
     for token in tokens(speaker):
-        write(token.text * aloud)
+        write(token.text)
         said.append(token)
         yield None
-    write("\n" * aloud)
-    yield collect(said, n)
+    write("\n")
+    yield collect(said, 1)[0]
 
 
 @contextmanager
@@ -262,4 +287,28 @@ def warnings_on_standard_error() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+        yield
+
+
+@contextmanager
+def compiling_aloud(precision: str) -> Iterator[None]:
+    """Say so where Numba has to compile because nothing of it is on the disk yet."""
+    try:
+        from numba.core.event import Event, Listener, install_listener
+    except ImportError:  # torch computes
+        yield
+        return
+
+    class Told(Listener):
+        events = 0
+
+        def on_start(self, event: Event) -> None:
+            if not self.events:
+                typer.echo(f"compiling the {precision} step for this processor, once (5 to 10 s)", err=True)
+            self.events += 1
+
+        def on_end(self, event: Event) -> None:
+            pass
+
+    with install_listener("numba:compile", Told()):
         yield

@@ -1,7 +1,7 @@
 """`andrea runs`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,11 +42,15 @@ def runs(
             print(f"no runs in {folder}; andrea demo makes one")
         return
     found = course(run, folder)
+    if png and not found["evaluations"]:
+        raise ValueError(f"{found['run']} has no record of a training that could be drawn")
     if png:
         show.draw_losses(found, png)
         print(f"drew {png}")
     elif json:
         show.print_json(found)
+    elif not found["evaluations"]:
+        print("\n".join(without_record(found)))
     else:
         on = {True: "whole split", False: "part of it"}
         rows = [
@@ -54,6 +58,20 @@ def runs(
             for row in found["evaluations"]
         ]
         show.table(rows, ("step", "loss", "bits_per_byte", "seconds", "on"), f"{found['run']}: validation")
+
+
+def without_record(found: dict[str, Any]) -> list[str]:
+    """What there is to say of a run that was imported, or has only begun."""
+    from andrea.cli.progress import shell
+
+    model, run = found["model"], shell(found["run"])
+    origin = f"imported from {found['imported_from']}" if found["imported_from"] else found["state"]
+    sizes = ", ".join(f"{name} {model[name]:,}" for name in ("n_layer", "n_head", "d_model", "context", "vocab_size"))
+    return [
+        f"{found['run']}: {origin}; there is no record of its training",
+        f"{found['parameters']:,} parameters: {sizes}, {model['activation']}, {model['positions']} positions",
+        f"next: andrea count {run} tells of every matrix, andrea eval {run} FILE measures it on a text of yours",
+    ]
 
 
 RUN_COLUMNS = ("run", "parameters", "steps", "loss", "bits_per_byte", "minutes", "state")

@@ -53,12 +53,12 @@ def twin(
     from andrea.claims.twin import twin as grow_both
     from andrea.config import override
     from andrea.machine import cores
-    from andrea.show import new_figure
+    from andrea.show import check_picture
 
     paths = [f"data.paths={','.join(text)}"] if text else []
-    base = override(USUAL, *paths, *(both or ()), *([f"train.steps={steps}"] if steps else ()))
+    base = override(USUAL, *paths, *(both or ()), *([] if steps is None else [f"train.steps={steps}"]))
     if png:
-        new_figure(1, 1)  # refuses where nothing can be drawn, before a minute has gone by
+        check_picture(png)  # before a minute has gone by
     torch.set_num_threads(max(1, cores() // 2))
     view = Lines() if as_json or not sys.stdout.isatty() else Screen()
     events: list[Event] = []
@@ -167,7 +167,7 @@ def drawn(events: "Sequence[Event]") -> Any:
     assert isinstance(born, Born)
     looked = next((event for event in reversed(events) if isinstance(event, Looked)), None)
     step, seconds = (grew[-1].step, grew[-1].seconds) if grew else (0, 0.0)
-    grid = Table(title=f"step {step}/{born.steps}  {seconds:.0f} s", box=box.SIMPLE_HEAD, title_justify="left")
+    grid = Table(title=f"step {step}/{born.steps}  {seconds:.0f} s", box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in ("", *born.names):
         grid.add_column(name, min_width=0 if not name else BAR + 10)
     recent = [[event.losses[side] for event in grew[-LOSSES:]] for side in (0, 1)]
@@ -179,6 +179,8 @@ def drawn(events: "Sequence[Event]") -> Any:
     if looked:
         sizes = [size for size in (*looked.first, *looked.second) if size]
         low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
+        if sizes:
+            grid.caption = f"gradients of the stream, |dL/dh|; bars by the logarithm, from {min(sizes):.0e} to {max(sizes):.0e}"
         for name, *pair in layers(looked):
             grid.add_row(name, *(bar(size, low, high) for size in pair))
     return grid

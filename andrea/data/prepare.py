@@ -80,7 +80,8 @@ def prepare_steps(config: DataConfig, vocab_size: int, out: Path, workers: int |
     with workshop(out) as folder:
         spool = Spool(folder, config)
         yield from spool.fill()
-        yield f"{plural(spool.files, 'file')}, {plural(len(spool.documents), 'document')}, {spool.bytes:,} bytes"
+        told = f"{plural(spool.files, 'file')}, {plural(len(spool.documents), 'document')}"
+        yield f"{told if config.corpus == 'library' else f'{spool.files:,} stories'}, {spool.bytes:,} bytes"
         units = spool.units()
         with Removed(folder / "duplicates.jsonl") as removed:
             keep = distinct(units, spool, removed, config.dedup != "off")

@@ -11,7 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from andrea.data.tokenizer import SEPARATOR, Tokenizer
+from andrea.files import shown
 from andrea.infer.sample import Sampling
+
+WANTED = {
+    "regex": "wanted an expression that the whole answer matches, as '[0-9]{4}', without look-around, \\b and back-references",
+    "json_schema": """wanted a JSON schema, as '{"type": "object", "properties": {"age": {"type": "integer"}}}'""",
+}
 
 
 class Rule(Protocol):
@@ -96,7 +102,7 @@ class Rules:
         compact = partial(LLMatcher.grammar_from_json_schema, defaults={"whitespace_flexible": False})  # or blanks without end fit, too
         kind, make = ("json_schema", compact) if sampling.regex is None else ("regex", LLMatcher.grammar_from_regex)
         given = sampling.json_schema if sampling.regex is None else sampling.regex
-        assert given is not None
+        assert isinstance(given, str)
         try:
             grammar = make(given)
             matcher = LLMatcher(self.guided, grammar, log_level=0)
@@ -104,7 +110,9 @@ class Rules:
         except ValueError as error:
             problem = str(error)
         if problem:
-            raise ValueError(f"{kind}={given!r} cannot be followed: {' '.join(problem.split())[:300]}")
+            # what is wrong stands between two copies of the expression
+            why = problem.rpartition("error: ")[2].rpartition("(in regex): ")[2].splitlines()[0]
+            raise ValueError(f"{kind}={shown(given)} cannot be followed: {why}; {WANTED[kind]}")
         return Grammar(matcher, self.tokenizer.vocab_size)
 
 

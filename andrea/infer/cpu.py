@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 import sys
 import weakref
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ class CpuDecoder:
         self.room, *inputs = room(self.config, matrices.blocks.dtype, slots, self.threads)
         self.parts = (self.threads, rest, matrices, self.room, *inputs)
         take_part.compile(tuple(map(typeof, (0, *self.parts))))  # or, mostly, found on the disk: a quarter of a second
-        self.bells = start_threads(self)
+        self.process, self.bells = os.getpid(), start_threads(self)
 
     def extend(self, slot: int, ids: Sequence[int], start: int) -> np.ndarray:
         """Read ids at positions start, start + 1, ... of a slot whose cache holds all before; logits (V,) float32 after the last."""
@@ -109,6 +110,8 @@ class CpuDecoder:
                 raise ValueError(f"{what} {min(values)} to {max(values)} were given; there are 0 to {end - 1}")
         found = np.empty((wanted, self.config.vocab_size), np.float32)
         with self.lock:
+            if self.process != os.getpid():  # os.fork() takes no threads along
+                self.process, self.bells = os.getpid(), start_threads(self)
             for first in range(0, len(ids), ROWS):
                 n = min(ROWS, len(ids) - first)
                 for column, values in enumerate((slots, ids, positions)):
@@ -124,8 +127,11 @@ class CpuDecoder:
 
 def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
     """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
+    from andrea.kernels.decode import ASLEEP, STATE
+
     bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
     parts, take_part = decoder.parts, decoder.take_part
+    decoder.room.sync[STATE : STATE + 8 * decoder.threads : 8] = ASLEEP
 
     def work(t: int, bell: Semaphore) -> None:
         bell.acquire()

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from andrea.data.tokenizer import Tokenizer
@@ -108,33 +109,43 @@ def completion(tokens: Sequence[Token], finish: Finish) -> Completion:
     return Completion(text, tuple(t.id for t in tokens), tuple(t.logprob for t in tokens), finish, tuple(t.top for t in tokens))
 
 
-def answer(speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampling]], n: int = 1) -> Iterator[list[Completion] | None]:
-    """n answers to each prompt, in the order of the prompts, which are taken as there is room.
+def answer(
+    speaker: Engine, requests: Iterable[tuple[str | Sequence[int], Sampling]], n: int = 1, named: bool = True
+) -> Iterator[Completion | None]:
+    """n answers to each prompt, one after another in the order of the prompts; row i draws with seed + i.
 
-    None after every step, so that whoever listens can leave between two. Raises ValueError, with the number of the prompt, counted
-    from 1, for what cannot be answered.
+    No more are on their way than the engine takes, however many are asked for: one that ends early waits for those before it. None after
+    every step, so that whoever listens can leave between two. Raises ValueError for n < 1 and for what cannot be answered, `named` with
+    the number of the prompt, counted from 1.
     """
-    numbered, asked = enumerate(requests, 1), deque[tuple[int, list[engine.Sequence]]]()
-    request = next(numbered, None)
-    while request or asked:
-        while request and (not len(speaker.scheduler) or len(speaker.scheduler) + n <= speaker.scheduler.most):
-            with naming(request[0]):
-                asked.append((request[0], ask(speaker, *request[1], n)))
-            request = next(numbered, None)
+    if n < 1:
+        raise ValueError(f"n={n} answers were asked for; wanted at least 1")
+    rows = ((f"prompt {number}: " * named, row, *request) for number, request in enumerate(requests, 1) for row in range(n))
+    asked, most = deque[tuple[str, engine.Sequence]](), speaker.scheduler.most
+    left = next(rows, None)
+    while left or asked:
+        while left and max(len(asked), len(speaker.scheduler)) < most:
+            where, row, prompt, sampling = left
+            add = speaker.add if row else partial(ask, speaker)  # what is dropped of a prompt is said once
+            with naming(where):
+                if row and sampling.seed is not None:
+                    sampling = replace(sampling, seed=sampling.seed + row)
+                asked += [(where, sequence) for sequence in add(prompt, sampling)]
+            left = next(rows, None)
         speaker.step()
         yield None
-        while asked and all(sequence.finish for sequence in asked[0][1]):
-            number, sequences = asked.popleft()
-            for error in filter(None, (sequence.error for sequence in sequences)):
-                with naming(number):
-                    raise error
-            yield [completion(sequence.tokens, sequence.finish or "length") for sequence in sequences]
+        while asked and asked[0][1].finish:
+            where, sequence = asked.popleft()
+            if sequence.error:
+                with naming(where):
+                    raise sequence.error
+            yield completion(sequence.tokens, sequence.finish or "length")
 
 
 @contextmanager
-def naming(number: int) -> Iterator[None]:
-    """A ValueError from inside tells the number of the prompt."""
+def naming(where: str) -> Iterator[None]:
+    """A ValueError from inside tells where it was."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"prompt {number}: {error}") from None
+        raise ValueError(f"{where}{error}") from None

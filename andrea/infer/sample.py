@@ -5,9 +5,12 @@ without sorting the vocabulary or normalising. All compute in float64, where a s
 Equal logits rank by id, lowest first, so that the same logits always give the same tokens.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,13 +38,15 @@ class Sampling:
     logprobs: int = 0  # of how many of the likeliest tokens, at every place, to tell the log-probability
     choices: tuple[str, ...] = ()  # the answer is exactly one of these
     regex: str | None = None  # the whole answer matches it
-    json_schema: str | None = None  # the answer is JSON of this schema, itself a JSON text
+    json_schema: str | dict[str, Any] | None = None  # the answer is JSON of this schema, itself a JSON text; an object becomes one
     lookup: int = 0  # ids guessed at a time from earlier text, which changes the speed and not the answer; 0 is off
 
     def __post_init__(self) -> None:
         for name in ("stop", "choices"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        if isinstance(self.json_schema, dict):
+            object.__setattr__(self, "json_schema", json.dumps(self.json_schema))
         check(self.temperature, self.top_k, self.top_p, self.min_p)
         check_penalty(self.repetition_penalty)
         if self.seed is not None and not (isinstance(self.seed, int) and 0 <= self.seed < 2**63):
@@ -54,29 +59,37 @@ class Sampling:
         for name in ("logprobs", "lookup"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} is not a whole number of at least 0; 0 turns it off")
-        rules = [name for name in ("choices", "regex", "json_schema") if getattr(self, name) not in ((), None)]
-        if len(rules) > 1:
-            raise ValueError(f"{' and '.join(rules)} were given; an answer follows one rule")
+        for name in ("regex", "json_schema"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given):
+                raise ValueError(f"{name}={given!r} is no text of at least one character; leave it out where the answer is free")
+        if len(self.rules) > 1:
+            raise ValueError(f"{' and '.join(self.rules)} were given; an answer follows one rule")
         if self.past_context not in ("recompute", "stop"):
             raise ValueError(f"past_context={self.past_context!r} is neither 'recompute' nor 'stop'")
+
+    @property
+    def rules(self) -> list[str]:
+        """Which of choices, regex and json_schema hold the answer."""
+        return [name for name in ("choices", "regex", "json_schema") if getattr(self, name) not in ((), None)]
 
 
 def check(temperature: float, top_k: int, top_p: float, min_p: float) -> None:
     """Raises ValueError for a value outside its range."""
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature} is not a finite number of at least 0; 0 is greedy")
+    if not (isinstance(temperature, Real) and 0 <= temperature < math.inf):
+        raise ValueError(f"temperature={temperature!r} is not a finite number of at least 0; 0 is greedy")
     if not isinstance(top_k, int) or top_k < 0:
         raise ValueError(f"top_k={top_k} is not a whole number of at least 0; 0 turns it off")
-    if not 0 <= top_p <= 1:
-        raise ValueError(f"top_p={top_p} is outside 0 to 1; 1 turns it off")
-    if not 0 <= min_p <= 1:
-        raise ValueError(f"min_p={min_p} is outside 0 to 1; 0 turns it off")
+    if not (isinstance(top_p, Real) and 0 <= top_p <= 1):
+        raise ValueError(f"top_p={top_p!r} is outside 0 to 1; 1 turns it off")
+    if not (isinstance(min_p, Real) and 0 <= min_p <= 1):
+        raise ValueError(f"min_p={min_p!r} is outside 0 to 1; 0 turns it off")
 
 
 def check_penalty(penalty: float) -> None:
     """Raises ValueError for a penalty that is no factor."""
-    if not 0 < penalty < math.inf:
-        raise ValueError(f"repetition_penalty={penalty} is not a finite number above 0; 1 turns it off, more than 1 avoids repeats")
+    if not (isinstance(penalty, Real) and 0 < penalty < math.inf):
+        raise ValueError(f"repetition_penalty={penalty!r} is not a finite number above 0; 1 turns it off, more than 1 avoids repeats")
 
 
 def penalise(logits: Tensor, seen_ids: Tensor, penalty: float) -> Tensor:

@@ -1,5 +1,6 @@
 """What run folders tell of the past: the list of runs, and the course of one."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,15 @@ def summary(run: Path, metrics: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def course(name: str, folder: Path) -> dict[str, Any]:
-    """One run: its summary, and the losses of its steps and evaluations in order."""
+    """One run: its summary, its model, where it was imported from, and the losses of its steps and evaluations in order."""
     run = find_run(name, folder)
+    config, _, origin = read_run(run)
     metrics = read_metrics(run)
     pick = lambda kind, *keys: [{key: m[key] for key in keys} for m in metrics if m["event"] == kind]
     return {
         **summary(run, metrics),
+        "model": asdict(config.model),
+        "imported_from": origin.get("imported_from"),
         "evaluations": pick("Evaluated", "step", "loss", "standard_error", "bits_per_byte", "seconds", "whole"),
         "training": pick("StepDone", "step", "loss", "bits_per_byte", "lr", "tokens", "seconds"),
     }
