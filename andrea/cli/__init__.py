@@ -1,5 +1,6 @@
 """The command line. Every command: parse, call one function, show."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -129,7 +130,9 @@ def main() -> None:
     debug, args = "--debug" in options, [arg for arg in options if arg != "--debug"] + args[len(options) :]
     name = next((arg for arg in args if not arg.startswith("-")), "")
     help_page = f"andrea {name} --help" if name in (*COMMANDS, "claims") else "andrea --help"
-    sys.exit(answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug))
+    code = answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug)
+    gc.freeze()  # the interpreter, as it ends, looks again and again through all that torch is made of: 0.4 s
+    sys.exit(code)
 
 
 def open_closed_streams() -> None:
