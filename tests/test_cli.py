@@ -15,9 +15,8 @@ SMALL = [part for change in TINY for part in ("--set", change)]
 
 
 def andrea(*args, cwd=None, stdin=None, env=None):
-    return subprocess.run(
-        program(*args), cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})}, check=False
-    )
+    env = {**os.environ, **(env or {})}
+    return subprocess.run(program(*args), cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env=env, check=False)
 
 
 def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):

@@ -4,7 +4,8 @@
                                          caller's folder, environment and streams; ends with its exit code
     python -P warm.py ADDRESS --serve    what it is forked from; ends when its standard input does
 
-A command whose environment differs from the first's begins cold, as libraries may read it when they are imported. Where Linux is not, all do.
+A command whose environment differs from the first's begins cold, as libraries may read it when they are imported; where the system is not
+Linux, all do. How a cold one begins, ends at a signal or shares a terminal is for tests that start `python -m andrea` themselves.
 """
 
 import os
@@ -40,9 +41,10 @@ def server() -> str | None:
 
 def ask(address: str, args: list[str]) -> None:
     """End as the program ends with these arguments."""
+    folder = os.getcwd()  # noqa: PTH109, importing pathlib takes longer than all of this
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(address)
-        told = [os.getcwd(), str(len(args)), *args, *(f"{name}={value}" for name, value in os.environ.items())]
+        told = [folder, str(len(args)), *args, *(f"{name}={value}" for name, value in os.environ.items())]
         socket.send_fds(server, ["\0".join(told).encode("utf-8", "surrogateescape")], [0, 1, 2])
         answer = server.recv(8)
     if answer == b"cold":
@@ -98,6 +100,7 @@ def serve(address: str) -> None:
 def warm_up() -> None:
     """All that commands import, as `main` would."""
     from contextlib import redirect_stdout, suppress
+    from importlib import import_module
     from io import StringIO
 
     from andrea.cli import main
@@ -105,12 +108,8 @@ def warm_up() -> None:
     sys.argv[1:] = ["--version"]
     with suppress(SystemExit), redirect_stdout(StringIO()):
         main()  # sets what torch reads
-    import matplotlib.figure
-
-    import andrea.claims.twin
-    import andrea.infer.cpu
-    import andrea.training.forecast
-    import andrea.training.history  # noqa: F401
+    for name in ("andrea.claims.twin", "andrea.infer.cpu", "andrea.training.forecast", "andrea.training.history", "matplotlib.figure"):
+        import_module(name)
 
 
 if __name__ == "__main__":
