@@ -1,8 +1,8 @@
 """The code blocks of README and docs/ run as they stand, in order, each page in a folder of its own.
 
 Exchanged are: training and planning take seconds (`--minutes` is made small); there are a few hundred stories; of the standard library less
-is held back to measure on; and `python dev.py` is left out: .ci/run is its test. What the README shows first begins as the reader's commands
-do, the rest warm (warm.py).
+is held back to measure on; and `python dev.py` is left out, of which .ci/run is the test. What the README shows first begins as it does for
+the reader, the rest warm (warm.py).
 """
 
 import os
