@@ -13,7 +13,15 @@ import socket
 import sys
 from functools import cache
 
-ANY = {"PATH", "PWD", "OLDPWD", "SHLVL", "_", "PYTEST_CURRENT_TEST"}  # no library asks for these
+ANY = {
+    "PATH",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "PYTEST_CURRENT_TEST",
+    "TORCHINDUCTOR_CACHE_DIR",
+}  # not read by an import; torch sets the last
 ENVIRONMENT = dict(os.environ)  # before a test changes it
 
 
@@ -57,7 +65,7 @@ def serve(address: str) -> None:
     import gc
     from select import select
 
-    environment = dict(os.environ)
+    environment = dict(os.environ)  # `main` adds to it what it then finds, here and where a test calls it
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen()
@@ -78,7 +86,7 @@ def serve(address: str) -> None:
             told, streams, _, _ = socket.recv_fds(asking, 1 << 20, 3)
             folder, n, *rest = told.decode("utf-8", "surrogateescape").split("\0")
             args, theirs = rest[: int(n)], dict(line.split("=", 1) for line in rest[int(n) :])
-            if any(theirs.get(name) != environment.get(name) for name in {*theirs, *environment} - ANY):
+            if any(theirs.get(name) not in (environment.get(name), os.environ.get(name)) for name in {*theirs, *environment} - ANY):
                 asking.send(b"cold")
                 asking.close()
             elif pid := os.fork():
