@@ -63,6 +63,8 @@ def ask(address: str, args: list[str]) -> None:
 def serve(address: str) -> None:
     """Answer who asks. Returns in a process forked for one of them, where `main` is what follows."""
     import gc
+    import shutil
+    from contextlib import suppress
     from select import select
 
     environment = dict(os.environ)  # `main` adds to it what it then finds, here and where a test calls it
@@ -79,8 +81,8 @@ def serve(address: str) -> None:
                 pid, asking = running.pop(descriptor)
                 os.close(descriptor)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                asking.send(str(code if code >= 0 else 128 - code).encode())
-                asking.close()
+                with asking, suppress(OSError):  # who asked may have been killed
+                    asking.send(str(code if code >= 0 else 128 - code).encode())
                 continue
             asking = listener.accept()[0]
             told, streams, _, _ = socket.recv_fds(asking, 1 << 20, 3)
@@ -102,6 +104,7 @@ def serve(address: str) -> None:
                 return
             for stream in streams:
                 os.close(stream)
+    shutil.rmtree(os.path.dirname(address), ignore_errors=True)  # noqa: PTH120
     os._exit(0)
 
 
