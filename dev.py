@@ -52,12 +52,12 @@ def demo(*options: str) -> None:
 
 
 def test(*options: str) -> None:
-    """Format, lint, types, and every test; options go to pytest."""
+    """Format, lint, types, and every test, a process for each core; options go to pytest (-n 0: one process)."""
     setup("test")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "mypy")
-    run(PYTHON, "-m", "pytest", *options)
+    run(PYTHON, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *options)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"setup": setup, "demo": demo, "test": test}

@@ -8,16 +8,15 @@ import sys
 import time
 
 import pytest
+from warm import program
 
 TINY = ["vocab_size=321", "context=32", "n_layer=1", "n_head=2", "d_model=32", "batch_tokens=256", "eval_tokens=512"]
 SMALL = [part for change in TINY for part in ("--set", change)]
 
 
 def andrea(*args, cwd=None, stdin=None, env=None):
-    command = [sys.executable, "-m", "andrea", *map(str, args)]
-    return subprocess.run(
-        command, cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})}, check=False
-    )
+    env = {**os.environ, **(env or {})}
+    return subprocess.run(program(*args), cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env=env, check=False)
 
 
 def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):

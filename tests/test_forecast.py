@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 from conftest import small
+from warm import program
 
 from andrea.accounting import count
 from andrea.config import override
@@ -89,7 +89,7 @@ def test_a_run_that_memory_cannot_hold_is_refused_with_the_nearest_that_it_can(t
 
 def test_plan_prints_tables_or_json(tmp_path, text_file):
     options = ["context=32", "n_layer=1", "d_model=32", "n_head=2", "vocab_size=321", "batch_tokens=64", "eval_tokens=64", "kernels=torch"]
-    command = [sys.executable, "-m", "andrea", "plan", str(text_file), "--steps", "9", *(f"--set={option}" for option in options)]
+    command = program("plan", text_file, "--steps", 9, *(f"--set={option}" for option in options))
     done = subprocess.run([*command, "--overfit"], cwd=tmp_path, capture_output=True, text=True, check=True)
     for words in ("memory, of ", "9 steps at", "what would fit: this text is", "one batch by heart", "passes over it"):
         assert words in done.stdout, done.stdout

@@ -560,15 +560,14 @@ def test_a_final_space_that_words_bring_themselves_is_noted_and_left_as_it_is(fi
 
 FIRST_TIME = """
 from numba import njit
-from andrea.cli.generate import compile_aloud
+from andrea.cli.generate import compiling_aloud
 
 inner = njit(lambda x: x + 1)
-
-class Decoder:
-    step = staticmethod(njit(cache=True)(lambda slots, ids, positions: inner(ids[0])))
+step = njit(cache=True)(lambda x: inner(x))
 
 for _ in range(2):
-    compile_aloud(Decoder, "int8")
+    with compiling_aloud("int8"):
+        step.compile("int64(int64)")
 """
 
 

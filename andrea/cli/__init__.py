@@ -1,5 +1,6 @@
 """The command line. Every command: parse, call one function, show."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -130,7 +131,9 @@ def main() -> None:
     name, part = [*(arg for arg in args if not arg.startswith("-")), "", ""][:2]
     words = [name] * (name in (*COMMANDS, "claims")) + [part] * (name == "claims" and part in claims.COMMANDS)
     help_page = " ".join(["andrea", *words, "--help"])
-    sys.exit(answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug))
+    code = answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug)
+    gc.freeze()  # the interpreter, as it ends, looks again and again through all that torch is made of: 0.4 s
+    sys.exit(code)
 
 
 def open_closed_streams() -> None:
