@@ -326,7 +326,7 @@ def test_an_imported_run_is_heard_traced_and_listed_but_not_trained_on(exported,
     assert trace(run.model, torch.tensor([prompt_ids(run.tokenizer, "def f")]))
     with pytest.raises(ValueError, match=r"was imported from .*hf and has no training to go on with"):
         next(resume(out))
-    with pytest.raises(ValueError, match=r"was imported and has no text of its own; andrea eval .* FILE"):
+    with pytest.raises(ValueError, match=r"was imported and has no text of its own, which this needs; andrea eval .* FILE"):
         run.open_data()
     assert [row["state"] for row in list_runs(tmp_path / "runs")] == ["imported"]
     with pytest.raises(FileExistsError, match="a run is never overwritten"):
