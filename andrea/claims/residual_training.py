@@ -47,7 +47,7 @@ CLAIM = Claim(
             needed=False,
         ),
     ),
-    seeds=tuple(range(5)),
+    seeds=tuple(range(9)),
     rates=(0.5, 1.0, 2.0),
     tuning_seeds=(100,),
 )

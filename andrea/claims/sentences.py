@@ -44,7 +44,7 @@ SENTENCES = (
     Sentence("5.3c", "4x has held in GPT, BERT, T5, LLaMA.", (), "andrea claims history"),
     Sentence("5.3d", "Gated MLPs with 8/3 are PaLM's and Chinchilla's.", (), "andrea claims history"),
     Sentence("6.2", "Large positive x: about x. Large negative x: about 0. GELU(0) = 0. Some negative input passes.", ("gelu-form",)),
-    Sentence("6.3a", "At equal parameter counts GELU reaches lower loss than ReLU.", ("gelu-relu",)),
+    Sentence("6.3a", "At equal parameter counts GELU reaches lower loss than ReLU.", ("gelu-relu", "gelu-relu-sizes")),
     Sentence(
         "6.3b", "Because ReLU's hard cut interrupts gradients and GELU's smooth curve gives cleaner ones.", ("gelu-relu-why", "gelu-relu")
     ),
