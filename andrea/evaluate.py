@@ -25,6 +25,21 @@ class TokenSequence(Protocol):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Tokens start to stop - 1 of others."""
+
+    tokens: TokenSequence
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.tokens.read(self.start + start, self.start + stop)
+
+
+@dataclass(frozen=True)
 class Evaluation:
     loss: float  # nats per token
     standard_error: float | None  # of loss, over windows; None where there is only one

@@ -217,9 +217,7 @@ def point_to_data(run: Path, prepared: Prepared) -> None:
 def open_data(run: Path) -> Prepared:
     """The run's prepared data. Raises FileNotFoundError if what the pointer names is gone, ValueError if it has changed or never was."""
     if not (run / "data").exists() and "imported_from" in read_run(run)[2]:
-        raise ValueError(
-            f"{run} was imported and has no text of its own, which this needs; andrea eval {run} FILE measures it on one of yours"
-        )
+        raise ValueError(f"{run} was imported and has no text of its own; name one: andrea eval {run} FILE, andrea quantize {run} FILE")
     pointer = run / "data" / "pointer.json"
     if not pointer.exists():
         return open_prepared(run / "data")

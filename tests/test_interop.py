@@ -13,10 +13,11 @@ import torch
 from goldens.make_llama import run_of
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
 from andrea import load
 from andrea.checkpoint import Run
-from andrea.cli import main
+from andrea.cli import app, main
 from andrea.config import ModelConfig, RunConfig, TrainConfig
 from andrea.data.tokenizer import BPETokenizer, byte_tokenizer, char_tokenizer, unspell
 from andrea.files import Damaged
@@ -326,8 +327,14 @@ def test_an_imported_run_is_heard_traced_and_listed_but_not_trained_on(exported,
     assert trace(run.model, torch.tensor([prompt_ids(run.tokenizer, "def f")]))
     with pytest.raises(ValueError, match=r"was imported from .*hf and has no training to go on with"):
         next(resume(out))
-    with pytest.raises(ValueError, match=r"was imported and has no text of its own, which this needs; andrea eval .* FILE"):
+    with pytest.raises(ValueError, match=r"was imported and has no text of its own; name one: andrea eval .* FILE, andrea quantize"):
         run.open_data()
+    (tmp_path / "other.txt").write_text("def add(a, b):\n    return a + b\n" * 40, encoding="utf-8")
+    told = CliRunner().invoke(app, ["quantize", str(out), str(tmp_path / "other.txt"), "--json"])
+    assert told.exit_code == 0 and json.loads(told.stdout)["before"]["targets"] > 20
+    (tmp_path / "short.txt").write_text("def", encoding="utf-8")
+    told = CliRunner().invoke(app, ["quantize", str(out), str(tmp_path / "short.txt")])
+    assert isinstance(told.exception, ValueError) and "tokens; wanted at least 11" in str(told.exception)
     assert [row["state"] for row in list_runs(tmp_path / "runs")] == ["imported"]
     with pytest.raises(FileExistsError, match="a run is never overwritten"):
         import_hf(exported, out)

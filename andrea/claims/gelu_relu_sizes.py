@@ -1,6 +1,8 @@
 """GELU against ReLU at three widths: whether the lead that GELU has early grows or goes with size."""
 
-from andrea.claims.claim import Arm, Claim, Question
+from collections.abc import Callable
+
+from andrea.claims.claim import Arm, Claim, Figures, Question
 from andrea.claims.gelu_relu import gap
 from andrea.claims.grow import SMALL, grow
 from andrea.config import override
@@ -9,6 +11,11 @@ WIDTHS = (32, 64, 128)
 GELU = {d: f"gelu, D {d}" for d in WIDTHS}
 RELU = {d: f"relu, D {d}" for d in WIDTHS}
 SMALLEST, _, LARGEST = WIDTHS
+
+
+def at(width: int, after: int | None = None) -> Callable[[Figures], float]:
+    """The gap at one width, after so many steps or at the end."""
+    return lambda f: gap(f, GELU[width], RELU[width], after)
 
 
 CLAIM = Claim(
@@ -30,16 +37,11 @@ CLAIM = Claim(
     base=override(SMALL, "train.steps=150"),
     measure=lambda task, arm: grow(task, arm.build, evaluate_at=(75,)),
     questions=(
-        *(Question(f"D {d}: GELU against ReLU", lambda f, d=d: gap(f, GELU[d], RELU[d]), 0.01) for d in WIDTHS),
-        *(
-            Question(
-                f"D {d}: GELU against ReLU, on the way after 75 steps", lambda f, d=d: gap(f, GELU[d], RELU[d], 75), 0.01, needed=False
-            )
-            for d in WIDTHS
-        ),
+        *(Question(f"D {d}: GELU against ReLU", at(d), 0.01) for d in WIDTHS),
+        *(Question(f"D {d}: GELU against ReLU, on the way after 75 steps", at(d, 75), 0.01, needed=False) for d in WIDTHS),
         Question(
             "trend: the gap at the largest width less that at the smallest",
-            lambda f: gap(f, GELU[LARGEST], RELU[LARGEST]) - gap(f, GELU[SMALLEST], RELU[SMALLEST]),
+            lambda f: at(LARGEST)(f) - at(SMALLEST)(f),
             0.01,
             needed=False,
         ),

@@ -117,9 +117,8 @@ def main() -> None:
     # GNU OpenMP threads spin while they wait for each other; on a machine that does something else besides, that keeps those they wait for
     # from running. This many turns cost nothing alone and less in company (LOG.md). Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    os.environ.setdefault(
-        "NUMBA_NUM_THREADS", str(choose_threads().value)
-    )  # a pool of more, though idle, holds up torch's threads (LOG.md)
+    if "numba" not in sys.modules:  # it refuses another number later
+        os.environ.setdefault("NUMBA_NUM_THREADS", str(choose_threads().value))  # idle ones hold up torch's threads (LOG.md)
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks Linux for 2 MiB pages
     open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
