@@ -285,7 +285,9 @@ class Laid:
 
     def whole(self) -> tuple[np.ndarray, np.ndarray]:
         codes, scales = self.codes.whole(), self.scales.whole()
-        return (codes ^ np.int8(-128) if codes.dtype == np.int8 else codes), scales
+        if codes.dtype == np.int8:
+            codes ^= np.int8(-128)  # where they are: another array need not begin at a cache line
+        return codes, scales
 
 
 class Flat:
