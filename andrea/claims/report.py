@@ -75,8 +75,10 @@ class Card:
 
     @property
     def tokens(self) -> int:
-        """That each run learned from; 0 where nothing is trained."""
-        return max((run.figures.get("tokens") or 0 for run in self.runs), default=0)
+        """That each training learned from; 0 where nothing is trained. A run of several trainings tells its loss and not their tokens."""
+        train = self.claim.base.train
+        planned = (train.steps or 0) * (train.batch_tokens or 0)
+        return max((run.figures.get("tokens", planned) for run in self.runs if "loss" in run.figures), default=0)
 
     def machines(self) -> list[str]:
         rows = [
@@ -185,9 +187,9 @@ def setting(c: Card) -> str:
     """Size, tokens, machine, seeds, time: one sentence of what stands behind a card."""
     if not c.runs:
         return "No run yet."
-    trained = f"{c.tokens:,} tokens a run" if c.tokens else "untrained models: nothing is learned"
+    trained = f"{c.tokens:,} tokens a training" if c.tokens else "untrained models: nothing is learned"
     noise = f" Noise of seeds ({c.claim.base_arm}, {c.claim.tune_by}): {c.judgement.noise:.4f}." if c.judgement.noise is not None else ""
-    return f"{c.seeds}; {len(c.runs)} runs, {hours(c.runs):.2f} hours of one core; {trained}. {'; '.join(c.machines())}.{noise}"
+    return f"{c.seeds}; {len(c.runs)} run{'s' * (len(c.runs) > 1)}, {hours(c.runs):.2f} hours of one core; {trained}. {'; '.join(c.machines())}.{noise}"
 
 
 # --- docs/claims.md -----------------------------------------------------------------------------------------------------------------
