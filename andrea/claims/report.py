@@ -189,7 +189,8 @@ def setting(c: Card) -> str:
         return "No run yet."
     trained = f"{c.tokens:,} tokens a training" if c.tokens else "untrained models: nothing is learned"
     noise = f" Noise of seeds ({c.claim.base_arm}, {c.claim.tune_by}): {c.judgement.noise:.4f}." if c.judgement.noise is not None else ""
-    return f"{c.seeds}; {len(c.runs)} run{'s' * (len(c.runs) > 1)}, {hours(c.runs):.2f} hours of one core; {trained}. {'; '.join(c.machines())}.{noise}"
+    runs = f"{len(c.runs)} run{'s' * (len(c.runs) > 1)}"
+    return f"{c.seeds}; {runs}, {hours(c.runs):.2f} hours of one core; {trained}. {'; '.join(c.machines())}.{noise}"
 
 
 # --- docs/claims.md -----------------------------------------------------------------------------------------------------------------
