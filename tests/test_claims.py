@@ -27,7 +27,7 @@ from andrea.claims import (
 from andrea.claims.claim import Arm, Claim, Question, names, open_claim
 from andrea.claims.evidence import RECORDED, Run, chosen_rates, file_of, read_runs, record, recorded, short
 from andrea.claims.history import FACTS
-from andrea.claims.report import card, cards, data, figure, latex, markdown, page, table, written
+from andrea.claims.report import card, cards, data, figure, latex, markdown, page, sentence_rows, table, written
 from andrea.claims.run import Began, Failed, Judged, Noise, RatesChosen, RunDone, judged, run
 from andrea.claims.sentences import SENTENCES
 from andrea.claims.verdict import (
@@ -609,6 +609,13 @@ def test_the_compact_form_gives_the_same_judgement(evidence, tmp_path):
     assert recorded(opened, tmp_path / "none").runs == []
     curve = [[step, 1 / (step + 1)] for step in range(100)]
     assert len(short({"curve": curve})["curve"]) <= 17 and short({"curve": curve})["curve"][-1] == [99, 0.01]
+
+
+def test_a_sentence_that_hangs_on_one_question_has_its_verdict():
+    hanging = [s for s in SENTENCES if s.question]
+    assert hanging and all(s.question in {q.name for q in open_claim(s.claims[0]).claim.questions} for s in hanging)
+    row = next(r for r in sentence_rows(cards()) if r["id"] == "7.4b")
+    assert row["verdict"] == "supported here (what blocks add to selectivity, untrained less trained)"
 
 
 def test_every_recorded_run_is_of_the_claim_as_it_stands_and_all_are_small():

@@ -18,7 +18,7 @@ from andrea.claims.claim import SEEDS_NEEDED, Claim, Opened, names, open_claim
 from andrea.claims.evidence import Run, by_seed, chosen_rates, read_runs, recorded
 from andrea.claims.history import FACTS
 from andrea.claims.run import recorded_rates
-from andrea.claims.sentences import SENTENCES
+from andrea.claims.sentences import SENTENCES, Sentence
 from andrea.claims.verdict import MOST_SEEDS, UNDECIDED, Answer, Judgement, judge
 from andrea.claims.verify import leaves
 from andrea.config import ModelConfig
@@ -130,10 +130,15 @@ def sentence_rows(all_cards: Sequence[Card]) -> list[dict[str, Any]]:
     for s in SENTENCES:
         there = [by_name[name] for name in s.claims if name in by_name]
         command = s.command or "; ".join(f"andrea claims run {c.claim.name}" for c in there)
-        each = [c.verdict if len(there) == 1 else f"{c.claim.name}: {c.verdict}" for c in there]
+        each = [verdict if len(there) == 1 else f"{c.claim.name}: {verdict}" for c in there for verdict in [verdict_on(s, c)]]
         verdict = "; ".join(each) or ("" if s.command else NOT_TRIED)
         rows.append({"id": s.id, "sentence": s.text, "command": command, "verdict": verdict, "claims": [c.claim.name for c in there]})
     return rows
+
+
+def verdict_on(s: Sentence, c: Card) -> str:
+    asked = next((a for a in c.judgement.answers if a.question == s.question), None)
+    return c.verdict if asked is None else f"{asked.verdict} ({asked.question})"
 
 
 # --- words and numbers --------------------------------------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 
 class Sentence(NamedTuple):
-    """`claims` are names of files here; `command` shows what takes no run: a count, a definition, a source."""
+    """`claims` are names of files here; `command` shows what takes no run: a count, a definition, a source. A sentence that hangs on one
+    `question` of its claim has that question's verdict."""
 
     id: str  # section, and a letter where a section says several things
     text: str
     claims: tuple[str, ...] = ()
     command: str = ""
+    question: str = ""
 
 
 SENTENCES = (
@@ -56,6 +58,11 @@ SENTENCES = (
         "Early layers hold syntax and position, middle ones word relations and phrases, late ones meaning and facts.",
         ("layer-roles",),
     ),
-    Sentence("7.4b", "This comes from training on language, not from the architecture.", ("layer-roles",)),
+    Sentence(
+        "7.4b",
+        "This comes from training on language, not from the architecture.",
+        ("layer-roles",),
+        question="what blocks add to selectivity, untrained less trained",
+    ),
     Sentence("8", "The engine trains stably at the default settings with the default pre-norm block.", ("pre-post-norm", "norm-stability")),
 )
