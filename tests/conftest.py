@@ -13,6 +13,9 @@ from andrea.presets import preset
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported: tests share the machine with the programs they start
 
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # two processes that compile at once may give different code the same name (Numba 0.68)
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parent / "__pycache__" / f"numba-{worker}"))
+
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
 

@@ -331,9 +331,8 @@ def test_a_strangers_claim_trains_a_model_with_a_module_of_its_own(mine, tmp_pat
     )
     monkeypatch.chdir(tmp_path)
     code, said, _ = andrea("run", opened.target, "--full", "--jobs", 1)
-    assert (
-        code == 0 and "diverged: one 2 of 2, other 2 of 2\nevery run of every arm diverged, so nothing was compared" in said
-    )  # after three steps
+    # three steps end above what the frequency of tokens alone has
+    assert code == 0 and "diverged: one 2 of 2, other 2 of 2\nevery run of every arm diverged, so nothing was compared" in said
     found = {run.key: run.figures for run in read_runs(tmp_path / "evidence/mine", opened)}
     assert all(len(figures["curve"]) == 2 and figures["steps_done"] == 3 for figures in found.values())
     for seed in (0, 1):

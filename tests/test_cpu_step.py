@@ -117,6 +117,55 @@ def test_the_number_of_threads_changes_no_bit(threads):
         assert np.array_equal(CpuDecoder(packed, threads=threads).extend(0, ids, 0), CpuDecoder(packed, threads=1).extend(0, ids, 0))
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("d_model", "n_head", "mlp_dim", "activation"), [(45, 5, 71, "gelu"), (100, 4, 45, "swiglu"), (200, 8, 333, "gelu")]
+)
+def test_at_odd_widths_no_share_of_a_thread_and_no_cut_of_a_prompt_changes_a_bit(d_model, n_head, mlp_dim, activation, precision):
+    """Threads take other shares every time: loops begin and end at other columns."""
+    packed = pack(model_of(d_model=d_model, n_head=n_head, mlp_dim=mlp_dim, activation=activation, vocab_size=131), precision)
+    ids = random_ids(packed.config, 40).tolist()
+    wanted = CpuDecoder(packed).step([0] * 40, ids, range(40))
+    for threads in (2, 3, 4):
+        decoder = CpuDecoder(packed, slots=2, threads=threads)
+        for cut in (1, 8, 13, 37):
+            assert np.array_equal(decoder.step([0] * 40, ids, range(40)), wanted)
+            decoder.extend(1, ids[:cut], 0)
+            assert np.array_equal(decoder.extend(1, ids[cut:], cut), wanted[-1])
+
+
+def test_where_memory_lies_changes_no_bit():
+    """LLVM looks whether what a loop writes begins shortly behind what it reads, and then takes numbers one by one, not in vectors."""
+    packed = pack(model_of(positions="rotary", d_model=48), "float32")  # the last norm is the end of `small`
+    ids = random_ids(packed.config, 20).tolist()
+    far, near = CpuDecoder(packed), CpuDecoder(packed)
+    n, rest, matrices, room, *inputs = near.parts
+    memory = np.zeros(rest.small.size + room.h.size, np.float32)
+    small, h = memory[: rest.small.size], memory[rest.small.size :].reshape(room.h.shape)
+    small[:] = rest.small
+    near.room = room._replace(h=h)
+    near.parts = (n, rest._replace(small=small), matrices, near.room, *inputs)
+    assert np.array_equal(spoken(near, 0, ids), spoken(far, 0, ids))
+
+
+def test_a_process_that_compiles_has_the_bits_of_one_that_loads(tmp_path):
+    """LLVM compiles a function that others call more than once, and which of these runs depends on what else is in memory."""
+    code = """if True:
+        import sys
+        sys.path.insert(0, 'tests')
+        from test_cpu_step import CpuDecoder, model_of, pack, random_ids, spoken
+        for changes in ({}, {'positions': 'rotary', 'activation': 'swiglu', 'd_model': 100, 'n_head': 5}):
+            decoder = CpuDecoder(pack(model_of(**changes), 'float32'), threads=1)
+            print(spoken(decoder, 0, random_ids(decoder.config, 20).tolist()).tobytes().hex())
+        print(sum(decoder.take_part.stats.cache_misses.values()))
+    """
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for _ in range(2)]
+    (*compiled, misses), (*loaded, none) = (run.stdout.splitlines() for run in runs)
+    assert (misses, none) == ("1", "0")
+    assert compiled == loaded
+
+
 def test_a_slot_used_again_keeps_nothing_of_what_stood_there():
     model = model_of()
     packed = pack(model, "float32")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from andrea.config import ModelConfig
 from andrea.kernels import REFERENCE, TORCH, attention, cross_entropy, gelu, layer_norm
-from andrea.model import Block, Transformer
+from andrea.model import Block, Transformer, unfilled
 from andrea.model.attention import Attention
 from andrea.model.transformer import BLOCKS
 
@@ -278,3 +278,14 @@ def test_untied_matrices_are_two() -> None:
     assert model.unembed.weight.data_ptr() != model.token_embed.weight.data_ptr()
     assert not torch.equal(model.unembed.weight, model.token_embed.weight)
     assert sum(p.shape == (61, 32) for p in model.parameters()) == 2
+
+
+@pytest.mark.parametrize("init", ["gpt2", "zero", "xavier"])
+def test_a_model_to_be_filled_draws_nothing_and_is_the_same_once_filled(init: str) -> None:
+    config = tiny(init=init)
+    drawn, before = Transformer(config), torch.get_rng_state()
+    model = unfilled(config)
+    assert torch.equal(torch.get_rng_state(), before)
+    model.load_state_dict(drawn.state_dict())
+    ids = random_ids(config, 2, 9)
+    assert torch.equal(model(ids), drawn(ids))

@@ -13,15 +13,8 @@ import socket
 import sys
 from functools import cache
 
-ANY = {
-    "PATH",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-    "PYTEST_CURRENT_TEST",
-    "TORCHINDUCTOR_CACHE_DIR",
-}  # not read by an import; torch sets the last
+# not read by an import; torch sets the last
+ANY = {"PATH", "PWD", "OLDPWD", "SHLVL", "_", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 ENVIRONMENT = dict(os.environ)  # before a test changes it
 
 

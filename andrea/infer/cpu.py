@@ -6,7 +6,7 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
-from threading import Lock, Semaphore, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,24 +119,26 @@ class CpuDecoder:
                 unwanted = min(n, max(0, len(ids) - wanted - first))
                 self.room.asked[-1] = n, unwanted, len(set(slots[first : first + n])) < n
                 while asleep := self.take_part(0, *self.parts):
-                    self.bells[asleep - 1].release()
+                    self.bells[asleep - 1].set()
                 at = first + unwanted - (len(ids) - wanted)
                 found[at : at + n - unwanted] = self.room.logits[: n - unwanted, : self.config.vocab_size]
         return found
 
 
-def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
+def start_threads(decoder: CpuDecoder) -> list[Event]:
     """The threads that compute with the caller's, and a bell to wake each. They end with the decoder."""
     from andrea.kernels.decode import ASLEEP, STATE
 
-    bells = [Semaphore(0) for _ in range(decoder.threads - 1)]
+    bells = [Event() for _ in range(decoder.threads - 1)]
     parts, take_part = decoder.parts, decoder.take_part
     decoder.room.sync[STATE : STATE + 8 * decoder.threads : 8] = ASLEEP
 
-    def work(t: int, bell: Semaphore) -> None:
-        bell.acquire()
-        while not take_part(t, *parts):
-            bell.acquire()
+    def work(t: int, bell: Event) -> None:
+        dismissed = 0
+        while not dismissed:
+            bell.wait()
+            bell.clear()  # before it looks: the caller rings a hundred times until a thread is awake, which is to be awake once
+            dismissed = take_part(t, *parts)
 
     for t, bell in enumerate(bells, 1):
         Thread(target=work, args=(t, bell), daemon=True, name=f"decode-{t}").start()
@@ -144,12 +146,12 @@ def start_threads(decoder: CpuDecoder) -> list[Semaphore]:
     return bells
 
 
-def dismiss(sync: np.ndarray, bells: list[Semaphore]) -> None:
+def dismiss(sync: np.ndarray, bells: list[Event]) -> None:
     from andrea.kernels import decode
 
     for t, bell in enumerate(bells, 1):
         sync[decode.STATE + 8 * t] = decode.DISMISSED
-        bell.release()
+        bell.set()
 
 
 def yield_address() -> int:

@@ -29,7 +29,7 @@ from andrea.checkpoint import Run, header, set_weights, weights, write_tensors
 from andrea.config import ModelConfig, from_dict, to_dict
 from andrea.evaluate import TokenSequence, spread, windows
 from andrea.files import Damaged, flush, parse, read_json, shown
-from andrea.model import Transformer
+from andrea.model import Transformer, unfilled
 from andrea.model.attention import Attend
 from andrea.model.transformer import Block
 from andrea.run_folder import check_version
@@ -191,7 +191,7 @@ def numbers(codes: Tensor, scales: Tensor, shape: tuple[int, ...]) -> Tensor:
 def as_model(packed: Packed) -> Transformer:
     """A Transformer with the weights that `packed` stands for and inputs rounded as the decode step rounds them: its plain reference."""
     shapes = dict(parameters(packed.config))
-    model = Transformer(packed.config)
+    model = unfilled(packed.config)
     whole = {n: numbers(t, packed.scales[n], shapes[n]) if n in packed.scales else t.float() for n, t in packed.tensors.items()}
     set_weights(model, whole)
     return rounds_inputs(model.eval(), packed.precision)

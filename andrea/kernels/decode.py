@@ -164,11 +164,8 @@ def give_way(typing, address):
     return types.void(types.int64), codegen
 
 
-YIELD, COUNTERS, STATE = (
-    0,
-    8,
-    16,
-)  # places in `sync`, a cache line each; from STATE on, one for every thread; then two counters for every stage
+# places in `sync`, a cache line each; from STATE on, one for every thread; then two counters for every stage
+YIELD, COUNTERS, STATE = 0, 8, 16
 ASLEEP, AWAKE, HELD, CALLED, DISMISSED = range(5)
 
 
@@ -548,8 +545,14 @@ def normalise(x, gamma, small, y, D):
     var = np.float32(0)
     for d in range(D):
         var += (x[d] - mean) * (x[d] - mean)
-    inverse = ONE / np.sqrt(var / np.float32(D) + np.float32(EPSILON))
-    for d in range(D):
+    scaled(x, mean, ONE / np.sqrt(var / np.float32(D) + np.float32(EPSILON)), scale, shift, y)
+
+
+@njit(**EXACT)
+def scaled(x, mean, inverse, scale, shift, y):
+    """Not LOOSE: LLVM multiplies in another order in vectors and number by number, and does the latter where y begins shortly behind
+    another array; and in each of the places that it compiles this for, of which one process runs this and another that."""
+    for d in range(len(scale)):
         y[d] = (x[d] - mean) * inverse * scale[d] + shift[d]
 
 
