@@ -332,6 +332,9 @@ def test_an_imported_run_is_heard_traced_and_listed_but_not_trained_on(exported,
     (tmp_path / "other.txt").write_text("def add(a, b):\n    return a + b\n" * 40, encoding="utf-8")
     told = CliRunner().invoke(app, ["quantize", str(out), str(tmp_path / "other.txt"), "--json"])
     assert told.exit_code == 0 and json.loads(told.stdout)["before"]["targets"] > 20
+    (tmp_path / "other.jsonl").write_text('{"body": "def add(a, b): return a + b"}\n' * 40, encoding="utf-8")
+    told = CliRunner().invoke(app, ["quantize", str(out), str(tmp_path / "other.jsonl"), "--field", "body", "--to", "bf16"])
+    assert told.exit_code == 0, told.exception
     (tmp_path / "short.txt").write_text("def", encoding="utf-8")
     told = CliRunner().invoke(app, ["quantize", str(out), str(tmp_path / "short.txt")])
     assert isinstance(told.exception, ValueError) and "tokens; wanted at least 11" in str(told.exception)

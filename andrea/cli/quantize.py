@@ -27,6 +27,10 @@ def quantize(
     ] = None,
     *,
     to: Annotated[str, Option(metavar="int8|int4|bf16", help="Bits of a weight: 8, 4 or 16.")] = "int8",
+    field: Annotated[
+        str | None,
+        Option(help="The key or column of .jsonl, .csv, .parquet that holds the text. Default: as in training.", show_default=False),
+    ] = None,
     at: Annotated[str, Option(metavar="best|last", help="Which checkpoint of the run.")] = "best",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
@@ -51,7 +55,7 @@ def quantize(
         raise ValueError(f"--to {to} is none of {', '.join(PRECISIONS)}")
     opened, precision = load(run, at), PRECISIONS[to]
     model = opened.model
-    with splits(opened, paths or ()) as (train, val):
+    with splits(opened, paths or (), field) as (train, val):
         print(f"rounding to {precision}, on {min(CALIBRATION, len(train)):,} tokens of text", file=sys.stderr, flush=True)
         packed = pack(model, precision, calibration(train, model.config.context))
         print(f"perplexity before and after, on {len(val) - 1:,} tokens of other text", file=sys.stderr, flush=True)
@@ -80,16 +84,17 @@ def quantize(
 
 
 @contextmanager
-def splits(opened: "Run", paths: Sequence[str]) -> "Iterator[tuple[TokenSequence, TokenSequence]]":
+def splits(opened: "Run", paths: Sequence[str], field: str | None) -> "Iterator[tuple[TokenSequence, TokenSequence]]":
     """What to round for and what to measure on: the run's own splits, or nine tenths of another text and its last."""
     from andrea.data.prepare import encoded
     from andrea.evaluate import Part
 
     if not paths:
-        data = opened.open_data()
-        yield data.train, data.val
+        own = opened.open_data()
+        yield own.train, own.val
         return
-    with encoded(replace(opened.config.data, paths=tuple(paths)), opened.tokenizer) as tokens:
+    data = opened.config.data
+    with encoded(replace(data, paths=tuple(paths), field=field or data.field), opened.tokenizer) as tokens:
         cut = len(tokens) * 9 // 10
         if len(tokens) - cut < 2:
             raise ValueError(f"{' '.join(paths)} has {len(tokens)} tokens; wanted at least 11, and better some 100,000")
