@@ -121,14 +121,16 @@ def generate(
     else:
         requests = [(read_standard_input() if prompt == "-" or (prompt is None and piped()) else prompt or "", sampling)]
     opened = load(run, at, choose_device(device).value)
-    if any(text.endswith(" ") and not s.rules for text, s in requests) and any(p[:1] == b" " and p[1:] for p in opened.tokenizer.pieces):
+    tokenizer = opened.tokenizer
+    if any(text.endswith(" ") and not s.rules for text, s in requests) and any(p[:1] == b" " and p[1:] for p in tokenizer.pieces):
         typer.echo("note: the prompt ends in a space, and words of this tokenizer bring their own: leave it out", err=True)
     slots = max(1, min(n * len(requests), infer.SLOTS))
     with compiling_aloud("float32" if precision == "auto" else precision):
         decoder, why = decoder_for(opened, {"bf16": "bfloat16"}.get(precision, precision), slots)
     if not isinstance(decoder, CpuDecoder):
         typer.echo(f"decoding by {why}", err=True)
-    speaker = infer.Engine(decoder, opened.tokenizer)
+    del opened  # the decoder has what it needs of the model
+    speaker = infer.Engine(decoder, tokenizer)
     aloud = n == 1 and not as_json and not prompts
     work = continued(speaker, *requests[0]) if aloud else infer.answer(speaker, requests, n, named=prompts is not None)
     start, ends, count, answers = perf_counter(), Counter[str](), 0, list[infer.Completion]()
@@ -139,7 +141,7 @@ def generate(
                 if as_json:  # an object has all answers to its prompt
                     answers.append(answer)
                     if len(answers) == n:
-                        write(json.dumps(report(opened.tokenizer, text, s, answers)) + "\n")
+                        write(json.dumps(report(tokenizer, text, s, answers)) + "\n")
                         answers.clear()
                 elif not aloud:
                     write(f"--- {i % n + 1} of {n}, seed {(s.seed or 0) + i % n} ---\n{text}{answer.text}\n")
