@@ -131,7 +131,8 @@ def main() -> None:
     words = [name] * (name in (*COMMANDS, "claims")) + [part] * (name == "claims" and part in claims.COMMANDS)
     help_page = " ".join(["andrea", *words, "--help"])
     code = answered(lambda: app(args, prog_name="andrea", standalone_mode=False), help_page, debug)
-    gc.freeze()  # the interpreter, as it ends, looks again and again through all that torch is made of: 0.4 s
+    if "triton" not in sys.modules:  # its bindings would list what stays as leaked
+        gc.freeze()  # the interpreter, as it ends, looks again and again through all that torch is made of: 0.4 s
     sys.exit(code)
 
 
