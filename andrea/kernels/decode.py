@@ -641,10 +641,10 @@ def remember(c, room, layer, r, head):
         for i in range(columns):
             d = w * columns + i
             keys[w, lane + i] = narrow(k[d] if d < K else np.float32(0), like)
-    for panel in range(len(values)):
-        held, at = values[panel, position // columns], position % columns
-        for i in range(min(LANES, K - panel * LANES)):
-            held[i * columns + at] = narrow(v[panel * LANES + i], like)
+    for part in range(len(values)):
+        held, second = values[part, position // columns], position % columns
+        for i in range(min(LANES, K - part * LANES)):
+            held[i * columns + second] = narrow(v[part * LANES + i], like)
 
 
 @njit(**LOOSE)
@@ -653,7 +653,7 @@ def attend(c, room, layer, r, head, t):
     K, seen, keys, values = c.d_head, room.rows[r, 2] + 1, room.keys, room.values
     which = (room.rows[r, 0] * len(c.table) + layer) * c.n_head + head  # of all heads of all slots
     columns, words = columns_of(keys), keys.shape[4]
-    panels, pairs = values.shape[3], values.shape[4]  # pairs of positions in bfloat16, in float32 positions
+    parts, pairs = values.shape[3], values.shape[4]  # pairs of positions in bfloat16, in float32 positions
     context = keys.shape[3] * LANES
     scores, factors, q = room.scores[t], room.factors[t], room.y[r, head * K : head * K + K]
     e, x = t * room.scores.shape[1], t * len(factors) // columns
@@ -667,8 +667,8 @@ def attend(c, room, layer, r, head, t):
     for i in range(seen):
         factors[i] = narrow(scores[i], factors[i])
     whole, y, z = seen // columns, scores[context : context + K], room.h[r, head * K : head * K + K]
-    start = which * panels * pairs * LANES
-    multiply_cached(values, start, pairs * LANES, whole, panels, room.factors, x, room.scores, e + context, room)
+    start = which * parts * pairs * LANES
+    multiply_cached(values, start, pairs * LANES, whole, parts, room.factors, x, room.scores, e + context, room)
     if whole * columns < seen:  # the last pair has no second yet
         held, last = values[room.rows[r, 0], layer, head], seen - 1
         for d in range(K):
@@ -682,7 +682,7 @@ def step(t, n, c, m, room, q, p):
     """Thread t's part, of n, in the logits of the rows in `room`, (R, V).
 
     Every thread goes through all stages, takes of each what is not taken, and waits only for what others have taken. So one
-    that comes late, or loses its core on a busy machine, keeps nobody waiting but for the one unit that it holds.
+    that comes late, or loses its core on a busy machine, keeps nobody waiting but for the units that it holds.
     """
     rows, sync, zero = room.now[0], room.sync, np.int64(0)  # a plain 0 is a type of its own, and everything would be compiled again for it
     D, wide, mlp = c.d_model, room.x.shape[1], p.shape[1]
