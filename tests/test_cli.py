@@ -19,6 +19,32 @@ def andrea(*args, cwd=None, stdin=None, env=None):
     return subprocess.run(program(*args), cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", env=env, check=False)
 
 
+def ended(before: str) -> subprocess.CompletedProcess[str]:
+    """`andrea --version` in a process that has done something before; at its end it prints the variable of Numba's threads."""
+    code = f"""if True:
+        {before}
+        import os, sys
+        from andrea.cli import main
+        sys.argv[1:] = ["--version"]
+        try:
+            main()
+        finally:
+            print(os.environ.get("NUMBA_NUM_THREADS"))
+    """
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=env, capture_output=True, text=True, check=True)
+
+
+def test_a_command_sets_numbas_threads_before_numba_is_there_and_never_after():
+    assert ended("import numba").stdout.splitlines()[-1] == "None"
+    assert int(ended("pass").stdout.splitlines()[-1]) >= 1
+
+
+def test_the_end_of_a_command_lists_no_leaks_where_triton_is_loaded():
+    pytest.importorskip("triton")
+    assert ended("import triton").stderr == ""
+
+
 def test_training_prints_plain_lines_and_the_next_command(tmp_path, text_file):
     done = andrea("train", text_file, "--steps", 3, *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

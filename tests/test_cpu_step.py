@@ -166,6 +166,13 @@ def test_a_process_that_compiles_has_the_bits_of_one_that_loads(tmp_path):
     assert compiled == loaded
 
 
+@pytest.mark.parametrize("precision", METHODS)
+def test_matrices_and_caches_begin_at_a_cache_line(precision):
+    """Where they do not, every vector that is read stands in two."""
+    _, _, matrices, room, *inputs = CpuDecoder(pack(model_of(d_model=96, n_head=3), precision), threads=1).parts
+    assert not any(a.ctypes.data % 64 for a in (matrices.blocks, matrices.head, matrices.embed, room.keys, room.values, *inputs))
+
+
 def test_a_slot_used_again_keeps_nothing_of_what_stood_there():
     model = model_of()
     packed = pack(model, "float32")
